@@ -134,7 +134,7 @@ def theirs(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, 
         job.task.compute_outputs(opened, dev), dev
     )  # thresholds; its own training has seen these records
     scores = job.task.score(job.task.predict(opened, job.sets.test), job.sets.test)
-    return job.task.metric, scores[job.task.metric], seconds
+    return job.metric, scores[job.metric], seconds
 
 
 def run(given: argparse.Namespace, name: str, side: str, seed: int) -> None:

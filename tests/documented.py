@@ -74,9 +74,10 @@ def verbs(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 
 
 def examples(help: str) -> list[str]:
-    """The lines below "Examples:" in a verb's help."""
+    """The commands below "Examples:" in a command's help, each on one line."""
     _, _, below = help.partition("Examples:\n")
-    return [line.strip() for line in below.splitlines() if line.strip()]
+    lines = re.sub(r" *\\\n *", " ", below).splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
 def small(arguments: list[str]) -> list[str]:

@@ -52,11 +52,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "no room": ("finetune model --train reviews.csv --max-length 2", ["--max-length 2", "8 to 64"]),
     "no room for a pair": ("finetune model --train choices.jsonl --max-length 3", ["--max-length 3", "8 to 64"]),
     "more than there is": ("finetune model --train reviews.csv --max-length 65", ["--max-length 65", "64 positions"]),
-    "nothing to rank": ("finetune model --task rank --train relevant.csv", ["anything to learn from"]),
-    "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "nothing would learn"]),
+    "nothing to rank": ("finetune model --task rank --train relevant.csv", ["yields a training example"]),
+    "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "leaves nothing to train"]),
     "pooled tags": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
-    "one way to pool": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "one way only"]),
-    "no room for an answer": ("finetune model --task generate --train written.csv --max-length 32", ["max_new_tokens 64", "--set task.generate.max_new_tokens=12"]),
+    "one way to pool": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "supports only pooling tanh"]),
+    "no room for an answer": ("finetune model --task generate --train written.csv --max-length 32", ["max_new_tokens=64 is too large", "--set task.generate.max_new_tokens=12"]),
     "tokens without vectors": ("finetune larger --train reviews.csv", ["does not match the model"]),
     "of one task alone": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
     "a bad teacher": ("finetune model --train reviews.csv --teacher empty", ["empty"]),
@@ -91,10 +91,10 @@ def test_where_only_relevant_passages_are_named_others_are_drawn(
         app, ["finetune", str(folder / "model"), "--task=rank", "--train=all.csv", "--out=run", *FAST]
     )
     assert run.exit_code == 0, run.output
-    assert "others were drawn and count as not relevant" in run.output
+    assert "random ones were added, which count as not relevant" in run.output
     judged = CliRunner().invoke(app, ["evaluate", "run/model", "all.csv", "--json"])
     assert judged.exit_code == 0, judged.output
-    assert "others were drawn" in judged.stderr
+    assert "random ones were added" in judged.stderr
     assert json.loads(judged.stdout)["mrr"] < 1
 
 
@@ -118,10 +118,10 @@ def test_a_label_that_the_dev_set_took_is_named(folder: Path, tmp_path: Path, mo
     (tmp_path / "two.csv").write_text("text,label\n" + "anna saw a film,a\nbob saw a film,b\n" * 30)
     found = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=two.csv", "--dry-run"])
     assert found.exit_code == 0, found.output
-    assert "are in the dev set, as equal texts stay together: not learnt" in " ".join(found.output.split())
+    assert "are in the dev set, since equal texts stay together" in " ".join(found.output.split())
     (tmp_path / "one.csv").write_text("text,label\n" + "anna saw a film,a\nanna saw a film,b\n" * 30)
     found = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=one.csv", "--dry-run"])
-    assert "records that ask the same are not divided" in " ".join(found.output.split())
+    assert "the records cannot be split without leakage" in " ".join(found.output.split())
 
 
 def test_what_is_like_a_finding_is_counted_in_its_own_file() -> None:

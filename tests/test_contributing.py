@@ -87,7 +87,7 @@ def test_the_objective_and_its_setting_work(copy: Path) -> None:
     assert "shuffle" in (copy / "shuffled" / "log.jsonl").read_text(), said
     store = json.loads((copy / "shuffled" / "data.json").read_text())["store"]
     said = unmask(copy, "show-batch", store, "--objective", "shuffle", "--shuffle-fraction", "0.5")
-    assert re.search(r"tokens · \d+ chosen", said), said
+    assert re.search(r"tokens · \d+ selected", said), said
 
 
 def test_the_task_works(copy: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, c
         console=Console(),
     )
     said = capsys.readouterr().err
-    assert "no nsp head: a new one was drawn at random" in said
+    assert "no nsp head: a new one is initialized randomly" in said
     assert "sentence pairs of 32 tokens" in said
 
 
@@ -220,8 +220,8 @@ def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
         recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "num_static_masks": copies}})
         objective = build(recipe, store.tokenizer)
         loader = Loader(Rows(store.train, store.tokenizer, 0), objective, 0)
-        phase, n = StepConfig(0, 64, 0.15), loader.rows.count(64)
-        return [{loader.example(e * n + i, phase).input_ids.tobytes() for i in range(n)} for e in range(4)]
+        step_config, n = StepConfig(0, 64, 0.15), loader.rows.count(64)
+        return [{loader.example(e * n + i, step_config).input_ids.tobytes() for i in range(n)} for e in range(4)]
 
     dynamic, static, two = masks("dynamic", 1), masks("static", 1), masks("static", 2)
     assert static[0] == static[1] == static[2]

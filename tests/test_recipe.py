@@ -258,8 +258,8 @@ def test_a_repeated_objective_is_refused(name: str, hint: str) -> None:
 def test_two_budgets_are_named_by_their_flags(make) -> None:
     with pytest.raises(UserError) as error:
         make(epochs=1.0, steps=3)
-    assert error.value.message == "--steps and --epochs each say how long to train"
-    assert error.value.hint == "leave out --steps or --epochs"
+    assert error.value.message == "--steps and --epochs cannot be combined: each sets the training budget"
+    assert error.value.hint == "remove --steps or --epochs"
 
 
 def test_dir_lists_what_the_package_offers() -> None:

@@ -135,7 +135,7 @@ def test_it_learns_and_is_compared_with_baselines(trained: Trained) -> None:
     assert "no pooler" not in trained.said or trained.task == "urgency", "what its head does not read is not learnt"
     counted = ["shared words"] if trained.task == "urgency" else []
     assert [found["baseline"] for found in results["baselines"]] == [*counted, "without pre-training"]
-    assert ("the task wait names none beside" in trained.said) == (trained.task == "wait")
+    assert ("the task wait has no baseline except" in trained.said) == (trained.task == "wait")
 
 
 def test_report_and_model_card_show_it(trained: Trained) -> None:
@@ -225,7 +225,7 @@ def test_http_gives_its_predictions_and_not_vectors(trained: Trained) -> None:
         ({"inputs": asked | {"messag": "x"}}, "unknown field 'messag'"),
         ({"inputs": {}}, f"has no '{next(iter(asked))}'"),
         ({"inputs": asked | {"message": ["a"]}}, "message is list, not text"),
-        ({"inputs": [["a", "b", "c"]]}, f"3 texts for the task {trained.task}"),
+        ({"inputs": [["a", "b", "c"]]}, f"3 texts given for the task {trained.task}"),
         ({"inputs": asked, "parameters": {"top_k": 1}}, "parameters"),
     ):
         answer = client.post("/models/mine", json=wrong)

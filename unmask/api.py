@@ -34,8 +34,8 @@ def train_tokenizer(
     corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **settings: Any
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus, save it in `out` and return a report on held-out text."""
-    made = make_recipe(corpus, recipe, **settings)
-    return corpus_setup.train_tokenizer(made, Path(out), console or Console(quiet=True))
+    resolved = make_recipe(corpus, recipe, **settings)
+    return corpus_setup.train_tokenizer(resolved, Path(out), console or Console(quiet=True))
 
 
 @takes_settings("pretrain")
@@ -110,7 +110,7 @@ def _dry_run(kind: str, recipe: Recipe, console: Console | None) -> dict[str, An
 
 
 def _init_distributed(recipe: Recipe, console: Console | None) -> Any:
-    from unmask.runs.context import Context  # which imports torch
+    from unmask.runs.context import Context  # imports torch
 
     return Context.init(recipe.train, console or Console(quiet=True), _write_report)
 
@@ -118,7 +118,7 @@ def _init_distributed(recipe: Recipe, console: Console | None) -> Any:
 def _write_report(run: "Run") -> None:
     from unmask import report
 
-    if run.kind() != "quickstart":  # its runs have their own reports
+    if run.kind() != "quickstart":  # each run inside a quickstart has its own report
         report.write(run)
 
 
@@ -136,8 +136,8 @@ def finetune(
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
-    made = task_recipe(model, recipe, overrides, **settings)
-    return _execute(RUNS["seeds" if made.task.num_seeds > 1 else "finetune"](), made, out, console)
+    resolved = task_recipe(model, recipe, overrides, **settings)
+    return _execute(RUNS["seeds" if resolved.task.num_seeds > 1 else "finetune"](), resolved, out, console)
 
 
 @takes_settings("finetune")
@@ -188,9 +188,8 @@ def tune(
     **settings: Any,
 ) -> "Run":
     """Search hyperparameters around the given settings and keep the best model, in a new run folder. No trial starts after `minutes`."""
-    return _execute(
-        RUNS["tune"](trials, minutes, params), task_recipe(model, recipe, overrides, **settings), out, console
-    )
+    resolved = task_recipe(model, recipe, overrides, **settings)
+    return _execute(RUNS["tune"](trials, minutes, params), resolved, out, console)
 
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
@@ -213,17 +212,17 @@ def evaluate(
     max_rows: int | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Compute the metrics of a fine-tuned model on a labeled file, or the loss, perplexity and accuracy of a pre-trained one on any text.
+    """Compute the metrics of a fine-tuned model on a labeled file, or the loss, perplexity and accuracy of a pre-trained one on text.
 
-    Fine-tuned models: `bad_rows="skip"` leaves out invalid rows, counted and listed as "skipped" and "skipped_rows".
-    Pre-trained models: `minimal_pairs` is a file of minimal pairs, `max_length` the row length, `max_rows` the number of rows."""
+    Fine-tuned models: `bad_rows="skip"` leaves out invalid rows and lists them as "skipped_rows".
+    Pre-trained models: `minimal_pairs` is a file, `max_length` the row length, `max_rows` the number of rows."""
     from unmask.inference import labeled_files
 
     loaded, shown = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
         if bad_rows != "error":
             raise UserError("--bad-rows needs a fine-tuned model; this one is pre-trained", hint="remove --bad-rows")
-        from unmask.inference.evaluate_text import evaluate_text  # which imports torch
+        from unmask.inference.evaluate_text import evaluate_text  # imports torch
 
         pairs = str(minimal_pairs) if minimal_pairs else None
         return evaluate_text(loaded, _paths(file), pairs, max_length, max_rows, shown)
@@ -289,7 +288,8 @@ def search(
     from unmask.inference import search as searching
 
     if bool(query) == bool(queries) or bool(queries) != bool(qrels or save_run):
-        raise UserError("no query", expected="QUERY, or --queries FILE with --qrels FILE or --save-run FILE")
+        options = "QUERY, or --queries FILE with --qrels FILE or --save-run FILE"
+        raise UserError("give either a query or a file of queries", expected=options)
     shown = console or Console(quiet=True)
     files = searching.SearchFiles.read(str(passages), queries, qrels, _names(columns))
     index = searching.Index(files.passages, bm25, embedder, reranker, shown)

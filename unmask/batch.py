@@ -6,7 +6,7 @@ same for the decoder's rows (B·U).
 
 Attention is part of the data. The first `prefix_length` tokens attend to each other, later tokens attend only to the tokens before
 them (0 = causal; None = the model's default: bidirectional, or causal for a GPT). `document_ids` numbers the documents packed into
-a row; a token attends only to tokens of its own document.
+a row; a token attends only to tokens of the same document.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 TOKENS_PER_FORWARD = 2048  # for inference, padding included: fills two cores and fits their caches (docs/log.md)
-MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth a forward pass of their own
+MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth a separate forward pass
 MIN_LENGTH_RATIO = 0.85  # shortest to longest row of a batch
 
 
@@ -160,8 +160,8 @@ def _optional(rows: list[np.ndarray | None], fill: int) -> np.ndarray | None:
 def batch_by_length(lengths: Sequence[int], max_tokens: int = TOKENS_PER_FORWARD) -> Iterator[list[int]]:
     """Yield indices in batches of similar length, at most `max_tokens` each including padding.
 
-    The longest come first, so that a lack of memory shows at once. A batch of `MIN_TOKENS_PER_FORWARD` tokens ends at a row
-    that is so much shorter that its padding would cost more than another forward pass.
+    The longest rows come first, so that an out-of-memory error occurs at once. A batch with at least `MIN_TOKENS_PER_FORWARD`
+    tokens ends before a row that is much shorter, because its padding would cost more than another forward pass.
 
     >>> list(batch_by_length([3, 9, 4, 8], max_tokens=16)), list(batch_by_length([500, 20, 490, 30]))
     ([[1], [3, 2], [0]], [[0, 2], [3, 1]])

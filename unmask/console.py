@@ -1,9 +1,8 @@
-"""Everything that unmask prints goes through here: results to standard output, messages to standard error.
+"""All output of unmask: results go to standard output, messages to standard error.
 
-Text from files, paths and models is never interpreted: rich's markup (`[red]`) and emoji codes (`:100:`, which also
-matches the end of `file:100:`) are off, and control characters, which could recolour, clear or retitle the terminal, are
-replaced by visible signs. `Safe` does that for every segment that rich prints, so no caller has to remember it.
-rich is imported when something is printed with it: `unmask --help` does not wait for it.
+Text from files, paths and models is never interpreted. rich's markup (`[red]`) and emoji codes (`:100:`, which also matches the
+end of `file:100:`) are off. Control characters could recolor, clear or retitle the terminal, so `Safe` replaces them by visible
+symbols in every segment that rich prints. rich is imported only when it is used, so that `unmask --help` starts quickly.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.table import Table
 
-Update = Callable[[float, float, str], None]  # done, total, what is going on
-SECONDS = 10.0  # between two lines of progress, where there is no terminal
-STAGES = {  # title of a bar → what was going on, when it is stopped
+Update = Callable[[float, float, str], None]  # done, total, message
+PROGRESS_SECONDS = 10.0  # between two lines of progress, if there is no terminal
+STAGES = {  # title of a progress bar → activity, for the message after an interrupt
     "tokenizer": "training the tokenizer",
     "vocabulary": "choosing words for the vocabulary",
     "prepare": "preparing the text",
@@ -36,19 +35,19 @@ STAGES = {  # title of a bar → what was going on, when it is stopped
     "search": "searching",
     "words": "indexing the passages",
     "vectors": "embedding the passages",
-    "teacher": "asking the teacher",
+    "teacher": "computing the teacher's predictions",
     "evaluate": "evaluating",
     "predict": "predicting",
     "export": "exporting",
 }
-WIDTH = 200  # columns of a table that goes to a file or a pipe
+WIDTH = 200  # columns of a table that is written to a file or a pipe
 
-# C0 and C1 controls, line separators, bidi embeddings, overrides and isolates, and surrogates, which no stream can encode.
+# C0 and C1 controls, line separators, bidi embeddings, overrides and isolates, and surrogates, which cannot be encoded.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Control characters as pictures, one for one, so that positions in the text hold; those in `keep` stay.
+    """Replace each control character, except those in `keep`, by one visible symbol, so that offsets in the text stay valid.
 
     >>> visible("a\\nb\\x1b[31m\\x7f\\x9b\\u202e"), visible("a\\nb", keep="\\n")
     ('a␊b␛[31m␡��', 'a\\nb')
@@ -81,32 +80,32 @@ def _safe() -> type[RichConsole]:
 
 
 def make_rich(stderr: bool = False) -> RichConsole:
-    """The only rich console there is: looks at the stream as it is now, since standard output may have been replaced."""
+    """Return a new rich console for the current stream, because standard output may have been replaced."""
     return _safe()(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def write(*things: Any) -> None:
-    """Results to standard output: text as it is, tables and other renderables as rich draws them."""
+    """Write results to standard output: strings as they are, tables and other renderables with rich."""
     if all(isinstance(thing, str) for thing in things):
         sys.stdout.write("".join(visible(thing, "\n\t") + "\n" for thing in things))
         sys.stdout.flush()
         return
     console = make_rich()
-    if not console.is_terminal:  # a file or a pipe has no edge to fold at
+    if not console.is_terminal:  # a file or a pipe has no width
         console.width = WIDTH
     for thing in things:
         console.print(thing, soft_wrap=not console.is_terminal)
 
 
 def plain(value: Any) -> Any:
-    """What JSON shows of a value that it does not know: objects by their `as_dict`, numpy's numbers and arrays as they are, all else as text."""
+    """Convert a value for `json.dumps`: use its `as_dict` or, for numpy, `tolist`; otherwise convert it to a string."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def write_json(value: Any, indent: int | None = 1) -> None:
-    """JSON to standard output, of objects their `as_dict`. What JSON leaves unescaped and a terminal would obey is escaped: the value stays the same."""
+    """Write JSON to standard output. Control characters that JSON leaves unescaped are escaped, which keeps the value."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=plain)
     text = CONTROL.sub(lambda m: m[0] if m[0] == "\n" else f"\\u{ord(m[0]):04x}", text)
     sys.stdout.write(text + "\n")
@@ -114,7 +113,7 @@ def write_json(value: Any, indent: int | None = 1) -> None:
 
 
 def make_table(*columns: str) -> Table:
-    """A table without lines; a column whose name ends in `>` is right-aligned, and without columns there is no header."""
+    """Return a table without lines. A column whose name ends in `>` is right-aligned. Without column names there is no header."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
@@ -125,7 +124,7 @@ def make_table(*columns: str) -> Table:
 
 
 class Console:
-    """`quiet` says nothing but warnings. Everything goes to standard error: standard output is for results."""
+    """Writes messages to standard error, because standard output is for results. `quiet` prints only warnings and errors."""
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
@@ -142,14 +141,14 @@ class Console:
         self.rich.print(f"warning: {text}", style="yellow", soft_wrap=not self.rich.is_terminal)
 
     def fail(self, text: str) -> None:
-        self.rich.print(text, style="red", soft_wrap=True)  # never folded: a command in it has to be pasted whole
+        self.rich.print(text, style="red", soft_wrap=True)  # never folded, so that a command in it can be pasted
 
     @contextmanager
     def bar(self, title: str) -> Iterator[Update]:
-        """Work of known length: a bar on a terminal, a line now and then elsewhere. Named when it is stopped."""
+        """Show progress: a bar on a terminal, otherwise a line every `PROGRESS_SECONDS`. An interrupt message names the activity."""
         with activity(STAGES.get(title, title)):
             if self.quiet:
-                yield lambda *told: None
+                yield lambda *_: None
             elif self.rich.is_terminal:
                 with self._progress() as progress:
                     task = progress.add_task(visible(title), total=None, message="")
@@ -181,17 +180,17 @@ class Console:
         def update(done: float, total: float, message: str = "") -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= SECONDS or (done >= total and now - started > 1):
+            if now - last >= PROGRESS_SECONDS or (done >= total and now - started > 1):
                 last = now
                 left = (now - started) / done * (total - done) if done else 0
-                share = done / total if total else 1
-                self.say(f"{title} {share:4.0%} {message} ({clock(now - started)} elapsed, {clock(left)} left)")
+                fraction = done / total if total else 1
+                self.say(f"{title} {fraction:4.0%} {message} ({clock(now - started)} elapsed, {clock(left)} left)")
 
         return update
 
 
 def brief_progress() -> Any:
-    """A bar that disappears when it is done, for answers that take long."""
+    """Return a progress bar that disappears at the end, for slow predictions."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

@@ -1,7 +1,7 @@
-"""The one exception that a user sees: what was given, what is expected, and the command that fixes it.
+"""UserError: the user-facing exception, with a message, the expected values, and a hint how to fix the problem.
 
-Every mistake a user can make ends in a `UserError`; the command line prints it without a traceback and exits
-with 2. A broken invariant is an `assert`, and its traceback is for us.
+Every mistake of a user raises a `UserError`; the command line prints it without a traceback and exits with code 2. Broken
+invariants are `assert`s, which show a traceback.
 """
 
 import shlex
@@ -28,7 +28,7 @@ class UserError(ValueError):
 
 
 def quote(value: str | Path) -> str:
-    """A value for the shell. A path that starts with a dash would be taken for a flag: it gets `./`.
+    """Quote a value for the shell. A path that starts with a dash would be read as a flag, so it gets the prefix `./`.
 
     >>> quote(Path("-my run")), quote(Path("runs/a"))
     ("'./-my run'", 'runs/a')
@@ -38,7 +38,7 @@ def quote(value: str | Path) -> str:
 
 
 def command(start: str, *values: str | Path) -> str:
-    """A command that can be pasted: `start` as it is, then paths and texts, quoted. Before a text with a dash stands `--`.
+    """Return a command that can be pasted: `start`, then the quoted values, after `--` if a text starts with a dash.
 
     >>> command("unmask finetune --resume", Path("-my run")), command("unmask fill", Path("runs/a"), "-x [MASK]")
     ("unmask finetune --resume './-my run'", "unmask fill -- runs/a '-x [MASK]'")
@@ -48,16 +48,16 @@ def command(start: str, *values: str | Path) -> str:
 
 
 class UnknownTextWarning(UserWarning):
-    """A text that the model's tokenizer does not know, so that an answer says little about it (inference/unknown.py)."""
+    """Most of a text is unknown to the tokenizer, so the prediction is unreliable (inference/unknown.py)."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, short; its type where it says nothing."""
+    """Return the first line of an error's message, shortened, or its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def nearest(name: str, valid: list[str]) -> str:
-    """' (did you mean …?)' when one of `valid` is close to `name`, else ''.
+    """Return ' (did you mean …?)' if one of `valid` is similar to `name`, else ''.
 
     >>> nearest("stpes", ["steps", "tokens"])
     ' (did you mean steps?)'

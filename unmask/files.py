@@ -1,13 +1,11 @@
-"""Files: reading what may be broken or hostile, and writing whole or not at all.
+"""Read files that may be broken or hostile, and write files atomically.
 
-Every JSON or YAML file that we did not just write ourselves is read here: model folders, run folders, tokenizers, recipes.
+All JSON and YAML files of model folders, run folders, tokenizers and recipes are read here. Only regular files are opened (a
+FIFO or a device would block). Their size, number of values and depth are limited, and numbers must be finite. Every problem is
+a `UserError` that names the file and, if possible, the field (json_checks.py checks fields).
 
-Such a file may be broken or hostile. Only regular files are opened (a FIFO or a device would block or never end), up to a
-size, a number of values and a depth, and numbers are finite. Whatever is wrong is a `UserError` that names the file and,
-where there is one, the field (json_checks.py checks those).
-
-Files that must never be seen half-written are written here too. A file or a folder is made next to its place, as
-`NAME.PID.partial`, brought to the disk and renamed, so that a kill or a power cut leaves the old one or the new one.
+Files and folders are written as `NAME.PID.partial` next to their final path, synced and renamed, so that a kill or a power cut
+leaves either the old version or the new one.
 """
 
 import json
@@ -22,16 +20,16 @@ from typing import Any, BinaryIO
 
 from unmask.errors import UserError
 
-SETTINGS = 16 << 20  # bytes of a JSON file with settings
-RECIPE = 2 << 20  # bytes of a YAML file: a recipe of every field has 6 kB, but it may list thousands of files
-VALUES = 1_000_000  # in a JSON file, unless the caller knows better
-DEPTH = 64  # levels of nesting
-LARGEST = 10**40  # transformers writes 10**30 for "no limit"
+SETTINGS = 16 << 20  # maximum bytes of a JSON file with settings
+RECIPE = 2 << 20  # maximum bytes of a YAML file; a recipe with every field has 6 kB, but may list thousands of files
+VALUES = 1_000_000  # default maximum of values in a JSON file
+DEPTH = 64  # maximum levels of nesting
+LARGEST = 10**40  # maximum integer; transformers writes 10**30 for "no limit"
 AGAIN = "copy or download the file again"
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """A regular file, opened for reading; UserError for anything else, also where opening it would block."""
+    """Open a regular file for reading, without blocking; raise UserError for anything else."""
     try:
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
@@ -43,12 +41,12 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def is_there(path: str | Path) -> bool:
-    """True for special files and dangling links too: reading them raises the error."""
+    """Whether a path exists. Special files and broken links count, so that reading them raises an error."""
     return os.path.lexists(path)
 
 
 def size_of(path: str | Path) -> int:
-    """Bytes of a regular file, which a library opens next."""
+    """Return the bytes of a regular file, before a library opens it."""
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
@@ -62,44 +60,46 @@ def _irregular(path: str | Path) -> UserError:
     return UserError(f"cannot read {path}: not a regular file", expected="a file, not a folder, a pipe or a device")
 
 
-def read_bytes(path: str | Path, most: int = SETTINGS) -> bytes:
+def read_bytes(path: str | Path, max_bytes: int = SETTINGS) -> bytes:
     with open_regular(path) as handle:
         try:
-            data = handle.read(most + 1)
+            data = handle.read(max_bytes + 1)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}", hint=AGAIN) from None
         size = os.fstat(handle.fileno()).st_size
-    if len(data) > most:
-        raise UserError(f"{path} has {size:,} bytes", expected=f"at most {most:,}")
+    if len(data) > max_bytes:
+        raise UserError(f"{path} has {size:,} bytes", expected=f"at most {max_bytes:,}")
     return data
 
 
-def read_text(path: str | Path, most: int = SETTINGS) -> str:
+def read_text(path: str | Path, max_bytes: int = SETTINGS) -> str:
     try:
-        return read_bytes(path, most).decode("utf-8")
+        return read_bytes(path, max_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"cannot read {path}: {error}", expected="text in UTF-8", hint=AGAIN) from None
 
 
-def read_json(path: str | Path, most: int = SETTINGS, values: int = VALUES, finite: bool = True) -> Any:
-    """`finite`: NaN and Infinity are refused; a log or the results of a run that went wrong may hold them."""
+def read_json(path: str | Path, max_bytes: int = SETTINGS, values: int = VALUES, finite: bool = True) -> Any:
+    """Read JSON. `finite` rejects NaN and Infinity, which the log or the results of a diverged run may contain."""
     try:
-        return parse_json(read_text(path, most), values, finite)
+        return parse_json(read_text(path, max_bytes), values, finite)
     except ValueError as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"cannot read {path}: {error}", expected="JSON", hint=AGAIN) from None
 
 
-def read_object(path: str | Path, most: int = SETTINGS, values: int = VALUES, finite: bool = True) -> dict[str, Any]:
-    value = read_json(path, most, values, finite)
+def read_object(
+    path: str | Path, max_bytes: int = SETTINGS, values: int = VALUES, finite: bool = True
+) -> dict[str, Any]:
+    value = read_json(path, max_bytes, values, finite)
     if not isinstance(value, dict):
         raise UserError(f"{path} is {shown(value)}", expected="a JSON object: {…}", hint=AGAIN)
     return value
 
 
 def read_lines(path: str | Path) -> Iterator[Any]:
-    """The values of a file of JSON lines. A line ends with "\\n" alone: U+2028 and U+0085 may stand in a text."""
+    """Yield the values of a JSON lines file. Only "\\n" ends a line: texts may contain U+2028 and U+0085."""
     with open_regular(path) as file:
         for number, line in enumerate(file, 1):
             try:
@@ -126,7 +126,7 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def check_recipe(text: str) -> None:
-    """Refuses a recipe that `read_yaml` would refuse, before a run is written that nothing can open."""
+    """Reject a recipe that `read_yaml` would reject, before a run is written that cannot be opened."""
     import yaml
 
     from unmask.settings import load
@@ -144,7 +144,7 @@ def check_recipe(text: str) -> None:
 
 
 def parse_json(text: str | bytes, values: int = VALUES, finite: bool = True) -> Any:
-    """JSON within limits; ValueError says what is wrong.
+    """Parse JSON within limits; raise ValueError with the reason.
 
     >>> parse_json('{"a": [1, 2]}')
     {'a': [1, 2]}
@@ -165,7 +165,7 @@ def parse_json(text: str | bytes, values: int = VALUES, finite: bool = True) -> 
 
 
 def _check_values(value: Any, finite: bool, surrogates: bool = False) -> None:
-    """ValueError for what is nested too deeply, for numbers that nothing can hold, and for half a surrogate pair."""
+    """Raise ValueError for deep nesting, huge or non-finite numbers, types that JSON lacks, and lone surrogates."""
 
     def bad(item: Any) -> str:
         if isinstance(item, float) and finite and not math.isfinite(item):
@@ -197,7 +197,7 @@ def _check_values(value: Any, finite: bool, surrogates: bool = False) -> None:
 
 
 def _leaves(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Every value with its path, down to where the depth is allowed."""
+    """Yield every value with its path, down to the maximum depth."""
     if depth < DEPTH and isinstance(value, dict):
         for key, item in value.items():
             yield where, key
@@ -210,7 +210,7 @@ def _leaves(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, whatever it is.
+    """Format a value for a message, shortened.
 
     >>> shown([1, 2]), shown(None), shown("abc")
     ('a list', 'null', "'abc'")
@@ -226,7 +226,7 @@ def shown(value: Any) -> str:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into, which takes the place of `path` at the end of the block; after an error, nothing has changed."""
+    """Yield a file that replaces `path` at the end of the block; after an error, `path` is unchanged."""
     partial = _partial(path)
     try:
         with open(partial, "wb") as file:
@@ -252,7 +252,7 @@ def write_json(path: Path, value: Any, indent: int = 1, sort_keys: bool = False)
 
 
 def write_lines(path: Path, values: Iterable[Any]) -> None:
-    """JSON lines: one value on each."""
+    """Write JSON lines: one value per line."""
     with new_file(path) as file:
         for value in values:
             file.write((json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
@@ -260,13 +260,13 @@ def write_lines(path: Path, values: Iterable[Any]) -> None:
 
 @contextmanager
 def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
-    """An empty folder to write into, which becomes `path` at the end of the block; after an error, nothing has changed.
+    """Yield an empty folder that becomes `path` at the end of the block; after an error, `path` is unchanged.
 
-    OSError where `path` is there and not empty, unless it is to be replaced.
+    Raise OSError if `path` exists and is not empty, unless `replace` is set.
     """
     partial = _partial(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob("*.partial"):  # by processes that were killed
+    for left in path.parent.glob("*.partial"):  # left by killed processes
         name, _, pid = left.stem.rpartition(".")
         if name == path.name and (left == partial or not _alive(pid)):
             with suppress(OSError):  # another process was faster
@@ -290,21 +290,21 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a whole file or folder its name, which survives a power cut; a folder replaces only an empty one."""
+    """Rename a complete file or folder so that the new name survives a power cut; a folder replaces only an empty one."""
     os.replace(source, target)
-    with suppress(OSError):  # a folder that may not be read, or a file system that cannot sync one
+    with suppress(OSError):  # an unreadable folder, or a file system that cannot sync folders
         sync(target.parent)
 
 
 def remove_folder(path: Path) -> None:
-    """Renamed first: a folder that is half removed must never pass for whole."""
+    """Remove a folder. It is renamed first, so that a partly removed folder is never mistaken for a complete one."""
     doomed = path.with_name(f"{path.name}.partial-removed-{os.getpid()}")
     os.rename(path, doomed)
     shutil.rmtree(doomed)
 
 
 def sync(path: Path) -> None:
-    """Bring a file's bytes, or a folder's names, to the disk."""
+    """Flush a file's bytes, or a folder's entries, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -322,5 +322,5 @@ def _alive(pid: str) -> bool:
     except (ProcessLookupError, ValueError):
         return False
     except OSError:
-        pass  # another user's
+        pass  # a process of another user
     return True

@@ -1,10 +1,9 @@
-"""Where a model or tokenizer lies: a path on this disk, or a name on the Hugging Face hub.
+"""Resolve the name of a model or tokenizer: a local path, or a name on the Hugging Face hub.
 
-Everything that is loaded from elsewhere goes through `resolve`, so a path never touches the network, and a machine
-without one gets a sentence instead of a stack of retries. `owner/name@revision` names a branch, a tag or a commit. A run writes
-the commit that it began with into its recipe (`pin`): a resumed run and a second run of the recipe read the same files, whatever
-has been uploaded since. Names without an owner (`bert-base-uncased`) are not downloaded: they would turn every misspelt
-folder into a request. For those that the hub is known to have under an owner, that name is suggested.
+All downloads go through `resolve`: a local path never causes a request, and without a network the user gets one message instead
+of a series of retries. `owner/name@revision` selects a branch, a tag or a commit. A run writes the commit into its recipe (`pin`),
+so that resuming or repeating it reads the same files. Names without an owner (`bert-base-uncased`) are not downloaded, because
+every misspelled folder would cause a request; for well-known ones the error suggests the full name.
 """
 
 import re
@@ -36,7 +35,7 @@ OWNERS = {
 
 
 def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
-    """`name` itself when it exists, else the local copy of the hub repository `owner/name`, files `patterns` only.
+    """Return `name` if it is a local path, else download the files that match `patterns` from the hub and return their folder.
 
     >>> resolve(".", ["*.json"])
     PosixPath('.')
@@ -44,42 +43,42 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
     path = Path(name).expanduser()
     if path.exists():
         return path
-    found = _hub_name(str(name))
-    if not found:
+    match = _hub_name(str(name))
+    if not match:
         _missing(str(name))
-    # Imported here: 0.25 s that nobody with a folder needs to wait for.
+    # Imported here because it takes 0.25 s, which local paths do not need.
     from huggingface_hub import snapshot_download
 
     try:
         return Path(
             snapshot_download(
-                found["repository"], revision=found["revision"], allow_patterns=list(patterns), etag_timeout=10
+                match["repository"], revision=match["revision"], allow_patterns=list(patterns), etag_timeout=10
             )
         )
     except (OSError, ValueError) as error:  # every error of the hub is one of the two
         if path.parent.is_dir():  # a folder of that name is here: more likely a misspelt path than an owner
             _missing(str(name))
-        revision = f" --revision {quote(found['revision'])}" if found["revision"] else ""
+        revision = f" --revision {quote(match['revision'])}" if match["revision"] else ""
         raise UserError(
             f"{name} is neither a local path nor available on the hub: {_reason(error)}",
             expected=f"{VALID}; the network is needed the first time",
-            hint=f"check the path, or, where there is a network: hf download {found['repository']}{revision}",
+            hint=f"check the path, or, with a network: hf download {match['repository']}{revision}",
         ) from None
 
 
 def pin(name: str) -> str:
-    """A hub name with the commit that it stands for now; paths, and names that are pinned already, as they are."""
-    found = _hub_name(name)
-    if not found or is_pinned(name):
+    """Return a hub name with its current commit; paths and pinned names are returned unchanged."""
+    match = _hub_name(name)
+    if not match or is_pinned(name):
         return name
-    commit = resolve(name, ["config.json"]).name  # the folder of a snapshot is called after its commit
-    return f"{found['repository']}@{commit}" if COMMIT.fullmatch(commit) else name
+    commit = resolve(name, ["config.json"]).name  # the folder of a snapshot is named after its commit
+    return f"{match['repository']}@{commit}" if COMMIT.fullmatch(commit) else name
 
 
 def is_pinned(name: str) -> bool:
     """Whether a hub name has a commit, as in a run's recipe."""
-    found = NAME.fullmatch(name)
-    return found is not None and COMMIT.fullmatch(found["revision"] or "") is not None
+    match = NAME.fullmatch(name)
+    return match is not None and COMMIT.fullmatch(match["revision"] or "") is not None
 
 
 def without_revision(name: str) -> str:
@@ -87,14 +86,14 @@ def without_revision(name: str) -> str:
     >>> without_revision("google-bert/bert-base-uncased@main"), without_revision("runs/a@b/model")
     ('google-bert/bert-base-uncased', 'runs/a@b/model')
     """
-    found = _hub_name(name)
-    return found["repository"] if found else name
+    match = _hub_name(name)
+    return match["repository"] if match else name
 
 
 def _hub_name(name: str) -> re.Match[str] | None:
-    """Repository and revision, if `name` is neither a local path nor a run."""
-    found = NAME.fullmatch(name)
-    return found if found and not name.startswith(f"{LOCAL}/") and not Path(name).expanduser().exists() else None
+    """Match repository and revision; None if `name` is a local path or a run."""
+    match = NAME.fullmatch(name)
+    return match if match and not name.startswith(f"{LOCAL}/") and not Path(name).expanduser().exists() else None
 
 
 def _missing(name: str) -> NoReturn:
@@ -111,7 +110,7 @@ def _missing(name: str) -> NoReturn:
         raise UserError(
             f"no such file or folder: {name}; on the hub it is called {full}{reached}",
             expected=VALID,
-            hint=f"{full} in place of {name}" + (f"; where there is a network: hf download {full}" if reached else ""),
+            hint=f"use {full} instead of {name}" + (f"; with a network: hf download {full}" if reached else ""),
         )
     path = Path(name).expanduser()
     try:
@@ -123,7 +122,7 @@ def _missing(name: str) -> NoReturn:
 
 
 def _reason(error: Exception) -> str:
-    """What the hub said, or that it could not be asked."""
+    """Explain why a download failed."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -132,15 +131,15 @@ def _reason(error: Exception) -> str:
         RevisionNotFoundError,
     )
 
-    if isinstance(error, LocalEntryNotFoundError):  # nothing is here either; why the hub did not give it is the cause
+    if isinstance(error, LocalEntryNotFoundError):  # not in the cache either; its cause is the hub's error
         error = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if isinstance(error, GatedRepoError):
-        return "the hub gives it only to those who accepted its terms: hf auth login"
+        return "access requires accepting the model's terms on the hub, then: hf auth login"
     if isinstance(error, RepositoryNotFoundError):
         return "the hub has no such model, or it is private: hf auth login"
     if isinstance(error, RevisionNotFoundError):
         return "the hub has no such revision of it"
-    said = str(error).strip().split("\n")[0]
+    reason = str(error).strip().split("\n")[0]
     if isinstance(error, HfHubHTTPError | ValueError) and not isinstance(error, LocalEntryNotFoundError):
-        return f"the hub did not give it: {said}"
-    return f"the hub could not be reached: {said}"
+        return f"the hub rejected the download: {reason}"
+    return f"the hub could not be reached: {reason}"

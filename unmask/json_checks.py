@@ -1,4 +1,4 @@
-"""Checks of a field in a JSON file that we did not just write ourselves; what is wrong is a `UserError` with file and field.
+"""Check the fields of JSON files; an invalid one raises a `UserError` that names the file and the field.
 
 settings = read_object(folder / "config.json")
 check(folder / "config.json", "num_labels", settings["num_labels"], POSITIVE)
@@ -11,7 +11,7 @@ from typing import Any
 from unmask.errors import UserError
 from unmask.files import AGAIN, shown
 
-Rule = tuple[Callable[[Any], bool], str]  # whether a value is valid, and what is, in words
+Rule = tuple[Callable[[Any], bool], str]  # a predicate for valid values, and its description
 
 
 def _is_int(value: Any) -> bool:
@@ -51,7 +51,7 @@ def check(path: str | Path, field: str, value: Any, rule: Rule) -> None:
 def check_fields(
     path: str | Path, values: dict[str, Any], rules: dict[str, Rule], needed: tuple[str, ...] = (), within: str = ""
 ) -> None:
-    """Every field that `rules` names, where it is there; and that all `needed` ones are."""
+    """Check that all `needed` fields are present, and that the present ones follow their rules."""
     for name in needed:
         if name not in values:
             raise UserError(

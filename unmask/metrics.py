@@ -1,7 +1,7 @@
-"""Metric: what the name of a measured value means: its range, which direction is better, and how it is printed.
+"""Metric: the properties of a metric's name: its range, which direction is better, and how it is printed.
 
-A name is looked up whole (`f1`), then by its last words: `macro_f1`, `HasAns_f1` and `sentiment.f1` are printed as `f1` is, `recall@10` as
-`recall`. A name that nobody knows is a score without bounds. A third party declares its own by an entry point, under the name of the metric:
+The full name is looked up first (`f1`), then its last words: `macro_f1`, `HasAns_f1` and `sentiment.f1` are printed like `f1`, and
+`recall@10` like `recall`. An unknown name is a score without bounds. Other packages declare metrics by an entry point with its name:
 
     [project.entry-points."unmask.metrics"]
     precision_at_1 = "my_package.metrics:PRECISION_AT_1"
@@ -23,13 +23,13 @@ class Metric:
     low: float = -math.inf
     high: float = math.inf
     higher_is_better: bool = True
-    percent: bool = False  # printed as per cent
-    kind: Literal["score", "loss", "count", "threshold"] = "score"  # only scores are judged, and have intervals
-    is_per_record: bool = False  # the share of records that are right, so it has Wilson's interval
-    has_perplexity: bool = False  # nats per token: e to the power of it is the perplexity
-    title: str = ""  # how a heading writes it, where that is not the name itself
-    headline: bool = False  # shown with the score that decides
-    note: str = ""  # what the name does not tell
+    percent: bool = False  # printed as a percentage
+    kind: Literal["score", "loss", "count", "threshold"] = "score"  # only scores are compared and have intervals
+    is_per_record: bool = False  # the fraction of correct records, so it has a Wilson interval
+    has_perplexity: bool = False  # in nats per token, so that its exponential is the perplexity
+    title: str = ""  # for headings, if it differs from the name
+    headline: bool = False  # shown next to the selection metric
+    note: str = ""  # an explanation shown below tables
 
     def format(self, value: float) -> str:
         """
@@ -56,7 +56,7 @@ METRICS = {
         *map(_fraction, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
         *map(_fraction, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
         Metric("raw_text_f1", 0.0, 1.0, percent=True, headline=True, note=RAW_TEXT),
-        _fraction("mean"),  # of the scores of several tasks
+        _fraction("mean"),  # of the scores of a multi-task run
         *(Metric(name, -1.0, 1.0) for name in ("mcc", "pearson", "spearman")),
         Metric("r2", high=1.0),
         *(Metric(name, 0.0, higher_is_better=False) for name in ("mae", "rmse")),
@@ -72,25 +72,25 @@ METRICS = {
         Metric("perplexity", 1.0, higher_is_better=False, kind="loss"),
     )
 }
-THIRD_PARTY: Registry = Registry("metrics", {})  # by third parties
+THIRD_PARTY: Registry = Registry("metrics", {})
 
 
 @cache
 def metric(name: str) -> Metric:
     """
-    >>> metric("accuracy").is_per_record, metric("token_accuracy").is_per_record  # a share of tokens, not of records
+    >>> metric("accuracy").is_per_record, metric("token_accuracy").is_per_record  # a fraction of tokens, not of records
     (True, False)
     >>> metric("spearman@64").low, metric("best_exact_thresh").kind, metric("HasAns_total").kind, metric("novelty").high
     (-1.0, 'threshold', 'count', inf)
     """
     words = name.rpartition(".")[2].partition("@")[0].split("_")
-    for known in (name, *("_".join(words[n:]) for n in range(len(words)))):
-        found = METRICS.get(known) or (THIRD_PARTY[known] if known in THIRD_PARTY.names() else None)
+    for key in (name, *("_".join(words[n:]) for n in range(len(words)))):
+        found = METRICS.get(key) or (THIRD_PARTY[key] if key in THIRD_PARTY.names() else None)
         if found is not None:
             inherited = replace(
                 found, name=name, is_per_record=False, has_perplexity=False, title="", headline=False, note=""
             )
-            return found if known == name else inherited
+            return found if key == name else inherited
     return Metric(name)
 
 
@@ -103,5 +103,5 @@ def format_metric(name: str, value: float) -> str:
 
 
 def finite(value: Any) -> TypeGuard[float]:
-    """A number, and neither NaN nor infinite: what can be drawn, and what JSON can hold."""
+    """Whether a value is a number that can be plotted and written as JSON: neither NaN nor infinite."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

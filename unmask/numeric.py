@@ -1,4 +1,4 @@
-"""Small functions of arrays that several parts use; numpy alone."""
+"""Small numpy functions that several packages share."""
 
 import numpy as np
 
@@ -16,20 +16,20 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -logits))
 
 
-def l2_normalize(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
-    """Vectors of length 1, where so wished."""
-    if not normalised:
+def l2_normalize(vectors: np.ndarray, normalize: bool = True) -> np.ndarray:
+    """Scale vectors to length 1, unless `normalize` is False."""
+    if not normalize:
         return vectors
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def wilson_interval(right: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927).
+    """Return the 95% confidence interval of a fraction (Wilson 1927).
 
     >>> [round(x, 3) for x in wilson_interval(5, 10)], [round(x, 3) for x in wilson_interval(10, 10)]
     ([0.237, 0.763], [0.722, 1.0])
     """
     from scipy.stats import binomtest
 
-    found = binomtest(right, n).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
+    interval = binomtest(right, n).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)

@@ -1,6 +1,6 @@
-"""Names → things, loaded when first asked for, so that listing choices imports nothing heavy.
+"""Registries of objectives, tasks, optimizers, …: names and lazily loaded objects, so that listing names imports nothing heavy.
 
-A third party adds one by an entry point in the group `unmask.<kind>`:
+Other packages add objects by an entry point in the group `unmask.<kind>`:
 
     [project.entry-points."unmask.objectives"]
     mine = "my_package.mine:Mine"
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Built-in things by "module:attribute", or as they are; then those of other packages, whose names are not taken.
+    """Built-in objects, given as "module:attribute" or directly, then those of other packages. Built-in names take precedence.
 
     >>> r = Registry("things", {"join": "os.path:join", "two": 2})
     >>> r.names(), r["join"]("a", "b"), r["two"], "three" in r
@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         return sorted(self)
 
     def builtin(self) -> list[str]:
-        """The names of this package, without those of plug-ins."""
+        """Return the names of this package, without plug-ins."""
         return list(self._builtin)
 
     def __getitem__(self, name: str) -> Any:
@@ -67,11 +67,11 @@ class Registry(Generic[T]):
         raise UserError(f"unknown {one}: {name!r}{nearest(name, list(self))}", expected=", ".join(self))
 
     def get(self, name: str) -> Any:
-        """None where there is no such name."""
+        """Return the object, or None if the name is unknown."""
         return self[name] if name in self else None  # noqa: SIM401
 
     def valid(self, name: str) -> str:
-        """The name itself; ValueError, in pydantic's words, when there is none such."""
+        """Return the name; raise ValueError, worded like pydantic's, if it is unknown."""
         if name not in self:
             *others, last = map(repr, self)
             raise ValueError(f"Input should be {', '.join(others)} or {last}")
@@ -89,7 +89,7 @@ class Registry(Generic[T]):
             ) from error
 
     def working(self) -> Iterator[tuple[str, T]]:
-        """(name, thing) of all that can be loaded; a broken package is warned of once, and breaks nothing else."""
+        """Yield (name, object) for all that can be loaded; warn once about each broken package."""
         for name in self:
             try:
                 thing = self[name]
@@ -121,10 +121,9 @@ OBJECTIVES: Registry[Any] = Registry(
 OPTIMIZERS: Registry[Any] = Registry(
     "optimizers", {"muon": "unmask.train.optim:muon", "adamw": "unmask.train.optim:adamw"}
 )
-# Ending of a file, without its dot → a function of its path that yields records, each a dict. Other endings are read by
-# text/readers.py, as far as it knows them.
+# File extension without the dot → a function from a path to records (dicts). text/readers.py reads the built-in formats.
 FORMATS: Registry[Callable[[Path], Iterable[dict[str, Any]]]] = Registry("formats", {})
-RUNS: Registry[Any] = Registry(  # kinds of runs, under the name that run.json holds
+RUNS: Registry[Any] = Registry(  # kinds of runs, by their name in run.json
     "runs",
     {
         "finetune": "unmask.runs.finetune:Finetune",

@@ -146,7 +146,7 @@ COMMANDS = {"next": "next-sentence"}
 
 
 def upgrade(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested values of a recipe under today's names.
+    """Rename the keys and values of a version 0.1 recipe to today's names.
 
     >>> upgrade({"start": "a", "train": {"batch": 8}, "tasks": {"x": {"kind": "classify", "long": "first"}}})
     {'init_from': 'a', 'train': {'batch_size': 8}, 'tasks': {'x': {'name': 'classify', 'overflow': 'truncate'}}}
@@ -171,7 +171,7 @@ def _upgraded_value(path: str, value: Any) -> Any:
 
 
 def upgrade_task_state(state: dict[str, Any]) -> dict[str, Any]:
-    """What a task keeps next to its weights, with today's values.
+    """Rename the values of a version 0.1 task state (saved with the weights) to today's.
 
     >>> upgrade_task_state({"target": "several", "length": 128})
     {'target': 'multi_label', 'length': 128}
@@ -182,7 +182,7 @@ def upgrade_task_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def hashed(section: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a section under the names and values of version 0.1, which are hashed into the keys of the cache.
+    """Return settings under the names and values of version 0.1, which are hashed into cache keys.
 
     >>> hashed("data", {"language": "en", "eval_fraction": 0.02})
     {'language': 'en', 'heldout': 0.02}

@@ -1,7 +1,6 @@
-"""Addressed randomness: every draw is a function of where it is used, never of what was drawn before.
+"""Counter-based randomness: every random number is derived from a key such as (seed, "mask", epoch, example).
 
-An address is a tuple such as (seed, "mask", epoch, example). So a run that was killed, resumed, or moved to another
-number of processes draws the same numbers, and nothing has to be saved or skipped.
+A run that is killed and resumed, or that uses another number of processes, gets the same numbers without saving random states.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ _MASK = (1 << 64) - 1
 
 
 def stable_seed(*parts: SeedKey) -> int:
-    """A 64-bit number for an address.
+    """Return a 64-bit number for a key.
 
     >>> stable_seed(0, "mask", 3) == stable_seed(0, "mask", 3) != stable_seed(0, "mask", 4)
     True
@@ -23,7 +22,7 @@ def stable_seed(*parts: SeedKey) -> int:
 
 
 def generator(*parts: SeedKey) -> np.random.Generator:
-    """A numpy generator for an address (counter-based, so that near addresses are independent).
+    """Return a numpy generator for a key (counter-based, so that similar keys are independent).
 
     >>> generator(1, "a").integers(100) == generator(1, "a").integers(100)
     np.True_
@@ -32,9 +31,9 @@ def generator(*parts: SeedKey) -> np.random.Generator:
 
 
 def permute(i: int, n: int, key: int) -> int:
-    """Element i of a pseudo-random permutation of range(n), in O(1) memory and time.
+    """Return element i of a pseudo-random permutation of range(n), in O(1) memory and time.
 
-    A four-round Feistel network on the next even number of bits, walked until it falls inside the range.
+    Apply a four-round Feistel network on the next even number of bits until the result is inside the range (cycle walking).
 
     >>> sorted(permute(i, 10, key=7) for i in range(10)) == list(range(10))
     True

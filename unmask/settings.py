@@ -65,7 +65,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Setting:
-    """A field, as flags, keywords and documentation see it."""
+    """A field with everything that flags, keywords and documentation need."""
 
     path: str  # "mlm.mask_rate"
     field: FieldInfo
@@ -248,5 +248,5 @@ def _field(loc: Sequence[str | int], root: type[Section]) -> tuple[list[str], ty
 
 
 def _table_path(path: Sequence[str]) -> str:
-    """The path of a field in the table of renamed keys, where the tasks of a multi-task recipe are `task` too."""
+    """Return the path of a field in the table of renamed keys, in which `tasks.NAME` is `task`."""
     return ".".join(("task", *path[2:]) if path[0] == "tasks" else path)

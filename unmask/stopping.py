@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM, whatever a command is doing: clean up, say what was stopped and how to go on, exit with 130 or 143.
+"""Handle Ctrl-C and SIGTERM in any command: clean up, print what was stopped and how to resume, exit with 130 or 143.
 
-SIGTERM raises `Terminated`, a KeyboardInterrupt, so that all that is cleaned up after Ctrl-C is cleaned up after it too. On its
-way up the exception learns what was going on (`during`) and which command continues it (`continues_with`). The training loop is
-stopped by a flag instead (`train/fit.py`), since it saves a checkpoint first.
+SIGTERM raises `Terminated`, a KeyboardInterrupt, so that both signals run the same cleanup. On its way up, the exception collects
+the current activity (`activity`) and the command that resumes it (`resumable_with`). The training loop is stopped by a flag
+instead (`train/fit.py`), because it saves a checkpoint first.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-CLEANUP_SECONDS = 10.0  # seconds to clean up after SIGTERM; then the process ends as it is
+CLEANUP_SECONDS = 10.0  # after SIGTERM; then the process exits
 
 
 class Terminated(KeyboardInterrupt):
@@ -20,7 +20,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def handle_sigterm() -> None:
-    """From now on SIGTERM raises `Terminated`, once; a second one ends the process at once."""
+    """Make SIGTERM raise `Terminated`; a second SIGTERM ends the process at once."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
 
@@ -35,7 +35,7 @@ def _terminate(number: int, frame: Any) -> None:
 
 @contextmanager
 def activity(what: str) -> Iterator[None]:
-    """Names what is going on, for the message; where two are nested, the inner one counts."""
+    """Name the activity in this block, for the interrupt message; the inner one of nested blocks takes precedence."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -44,17 +44,17 @@ def activity(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def resumable_with(how: Callable[[], str]) -> Iterator[None]:
-    """Names the command that continues ("" = none does, yet); where two are nested, the outer one counts."""
+def resumable_with(get_command: Callable[[], str]) -> Iterator[None]:
+    """Name the command that resumes this block ("": none yet); the outer one of nested blocks takes precedence."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.__dict__["continue"] = how() or stop.__dict__.get("continue", "")
+        stop.__dict__["continue"] = get_command() or stop.__dict__.get("continue", "")
         raise
 
 
 def message(stop: KeyboardInterrupt, verb: str) -> tuple[str, str]:
-    """What was stopped, and what continues it.
+    """Return a message about what was stopped, and the command that resumes it.
 
     >>> try:
     ...     with resumable_with(lambda: "unmask pretrain --resume runs/a"), activity("preparing the text"):
@@ -63,10 +63,10 @@ def message(stop: KeyboardInterrupt, verb: str) -> tuple[str, str]:
     ...     print(message(stop, "unmask pretrain"))
     ('unmask pretrain was stopped by SIGTERM while preparing the text', 'unmask pretrain --resume runs/a')
     """
-    known = stop.__dict__
+    notes = stop.__dict__
     by = "SIGTERM" if isinstance(stop, Terminated) else "Ctrl-C"
-    what = f" while {known['during']}" if known.get("during") else ""
-    return f"{verb} was stopped by {by}{what}", known.get("continue") or "run the same command again"
+    what = f" while {notes['during']}" if notes.get("during") else ""
+    return f"{verb} was stopped by {by}{what}", notes.get("continue") or "run the same command again"
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
@@ -74,8 +74,8 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 
 def interruptible(work: Callable[[], Any]) -> None:
-    """Runs `work` in a thread while this one waits, so that a signal is seen at once: code in Rust or C that takes long
-    would see it only when it is done. After a signal the thread is left behind; the command line then ends the process."""
+    """Run `work` in a thread while this one waits, so that signals are handled at once: slow code in Rust or C would delay them.
+    After a signal the thread keeps running; the command line then ends the process."""
     if threading.current_thread() is not threading.main_thread():
         work()
         return

@@ -1,12 +1,14 @@
 """The command line: panels, choices and defaults in `--help`, old names, and the commands about the program itself."""
 
 import json
+import re
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.documented import verbs
 from unmask import renamed
 from unmask.cli import PANELS, app
 from unmask.cli.flags import settings_of_command
@@ -28,8 +30,16 @@ def test_commands_are_listed_in_panels_and_none_is_cut_at_80_columns() -> None:
 
 def test_choices_and_defaults_are_shown() -> None:
     shown = run("pretrain", "--help").output
-    assert "<auto|fp32|bf16>" in shown and "modernbert-mini" in shown and "Random seed." in shown
-    assert "<token|word|span|ngram|phrase>" in shown
+    assert "auto|fp32|bf16" in shown and "[default: modernbert-mini]" in shown and "Random seed." in shown
+    assert "UNIT" in shown and "Choices: token, word, span, ngram, phrase." in shown
+
+
+@pytest.mark.parametrize("name", [name for name, _ in verbs()])
+def test_help_fits_80_columns_and_names_no_python_type(name: str) -> None:
+    shown = run(*name.split(), "--help", columns=80).output
+    assert not re.search(r"<(bool|str|int|float|list|path|file)|\{[A-Z]", shown), shown
+    below = shown.partition("Examples:")[2].partition("╭")[0].rstrip().splitlines()[1:]
+    assert below and all(line.startswith("   ") for line in below), below  # a wrapped line would start at the margin
 
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune", "tune"])
@@ -37,7 +47,7 @@ def test_every_default_of_a_flag_is_that_of_the_recipe(name: str) -> None:
     shown = " ".join(run(name, "--help").output.replace("│", " ").split())
     for setting in settings_of_command(name):
         if setting.shown:
-            assert f"({setting.shown})" in shown or setting.switch, setting.path
+            assert f"[default: {setting.shown}]" in shown or setting.switch, setting.path
 
 
 @pytest.mark.parametrize(

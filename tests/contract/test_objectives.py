@@ -83,7 +83,7 @@ def made(name: str, objective: str, text: Path, teacher: Path | None = None) -> 
     loader = Loader(Rows(store.train, store.tokenizer, 1, built.rows), built, 1)
     p = plan(recipe, {LENGTH: loader.rows.count(LENGTH)})
     trainer = Trainer(model, built, recipe.train, p, 1, World(0, 1))
-    return trainer, loader.batch(0, ROWS, p.phase(0)), store
+    return trainer, loader.batch(0, ROWS, p.step_config(0)), store
 
 
 def steps(trainer: Trainer, batch: Batch, first: int, last: int) -> list[float]:

@@ -13,7 +13,7 @@ from unmask.labels.records import Record
 
 def rows_of(p: Predictor, records: list[Record]) -> Any:
     task = p.require_task()
-    return collate([e for r in records for e in task.encode(r, labelled=False)], p.tokenizer.pad)
+    return collate([e for r in records for e in task.encode(r, labeled=False)], p.tokenizer.pad)
 
 
 def inputs_of(batch: Any) -> dict[str, torch.Tensor]:
@@ -62,7 +62,7 @@ def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> N
 def as_multiple_choice(p: Predictor, records: list[Record], folder: Path) -> None:
     model, task = opened("AutoModelForMultipleChoice", folder), p.require_task()
     for record, answer in zip(records, p.predict(records)):
-        rows = task.encode(record, labelled=False)
+        rows = task.encode(record, labeled=False)
         inputs = {name: value[None] for name, value in inputs_of(collate(rows, p.tokenizer.pad)).items()}
         shares = model(**inputs).logits.softmax(-1)[0].tolist()
         assert answer["scores"] == near(shares, 1e-5)

@@ -211,7 +211,7 @@ def test_weights_that_are_not_finite(folder: Path, value: float) -> None:
     name = "bert.encoder.layer.1.output.dense.weight"
     tensors[name][3, 5] = value
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(UserError, match=rf"{name} hold NaN or infinity"):
+    with pytest.raises(UserError, match=rf"{name} contain NaN or infinity"):
         api.load(folder)
 
 

@@ -42,7 +42,7 @@ CLASSIFY = {
     "line that is no object": Case({"train.jsonl": jsonl(RECORD, [1, 2], RECORD)}, "train.jsonl:2", "JSON list", '{"text"'),
     "no label": Case({"train.csv": csv(*GOOD[:3], ("a film", ""), *GOOD[3:])}, "train.csv:5", "no label", "fill it in"),
     "no label, or none applies": Case({"train.csv": csv(*GOOD[:3], ("a film", ""), *GOOD[3:])}, "train.csv:5", "no label", "no label applies: --set task.classify.problem_type=multi_label"),
-    "several labels read as one": Case({"train.csv": csv(*GOOD, ("well", '"pos,odd"'), ("oh", '"neg,rare"'))}, "train.csv:32", "'pos,odd' looks like several", "problem_type=multi_label --set \"task.classify.label_separator=','\"", error=False),
+    "several labels read as one": Case({"train.csv": csv(*GOOD, ("well", '"pos,odd"'), ("oh", '"neg,rare"'))}, "train.csv:32", "'pos,odd' looks like several labels", "problem_type=multi_label --set \"task.classify.label_separator=','\"", error=False),
     "a file of nothing": Case({"train.json": "[]"}, "train.json:1", "no rows", "pass a file"),
     "label null": Case({"train.jsonl": jsonl(RECORD, {"text": "b", "label": None})}, "train.jsonl:2", "no label", "fill it in"),
     "label key missing": Case({"train.jsonl": jsonl(RECORD, {"text": "b"})}, "train.jsonl:2", "no label", "fill it in"),

@@ -141,7 +141,7 @@ def test_a_full_disk_is_an_error_that_keeps_the_last_checkpoint(store: TokenStor
 
     text = finish(unmask("pretrain", "--resume", str(run), preexec_fn=no_more_space), code=2)
     assert "cannot write" in text
-    assert "earlier checkpoints are whole" in text
+    assert "earlier checkpoints are intact" in text
     finish(unmask("pretrain", "--resume", str(run)))
     assert weights(run) == weights(whole)
 

@@ -1,9 +1,10 @@
-"""Do two commits train, save and answer the same, to the last bit, on this machine?
+"""Check whether two commits train, save and predict the same on this machine, bit for bit.
 
 python tests/golden/compare_commits.py OLD NEW     (or: make golden OLD=<commit>)
 
-Both are checked out into temporary worktrees. The runs of NEW's `recordings.py` are made with each, in one thread, and everything that
-is recorded of them is compared exactly, checksums of the weights included. Exit code 1 when anything differs.
+Each commit is checked out into a temporary worktree and runs its own `tests/golden/recordings.py`, in one thread, because an older package
+does not know today's keywords. Names that were changed between the two are mapped to today's names (`renamed.py`). All recorded values are
+then compared exactly, including checksums of the weights. The exit code is 1 if anything differs.
 """
 
 import json
@@ -16,51 +17,56 @@ from pathlib import Path
 from typing import Any
 
 from recordings import differences
+from renamed import current
 
-SHOWN = 5  # differences of a case
-RUNS = Path("tests", "golden", "recordings.py")
-
-
-def git(*words: str) -> None:
-    subprocess.run(["git", "-C", str(Path(__file__).parent), *words], check=True, stdout=subprocess.DEVNULL)
+ROOT = Path(__file__).parents[2]
+MAX_DIFFERENCES_SHOWN = 5  # per case
+SCRIPT = Path("tests", "golden", "recordings.py")
 
 
-def runs_of(tree: Path, script: Path, out: Path) -> dict[str, Any]:
-    """What the script records with the package of that tree."""
-    variables = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, str(script), "--to", str(out)], check=True, cwd=tree, env=variables)
-    found = json.loads(out.read_text("utf-8"))
-    assert Path(found["package"]).resolve() == (tree / "unmask").resolve(), f"{found['package']} was run, not {tree}"
-    return found["cases"]
+def git(*arguments: str) -> None:
+    subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def record_cases(worktree: Path, out: Path) -> dict[str, Any]:
+    """Run the worktree's recording script with the worktree's package. Return {case: recorded values} under today's names."""
+    environment = os.environ | {"PYTHONPATH": str(worktree), "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, str(worktree / SCRIPT), "--to", str(out)], check=True, cwd=worktree, env=environment
+    )
+    recorded = json.loads(out.read_text("utf-8"))
+    package = Path(recorded["package"]).resolve()
+    assert package == (worktree / "unmask").resolve(), f"the script imported {package}, not the package of {worktree}"
+    return {name: current(values) for name, values in recorded["cases"].items()}
 
 
 def compare(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """A line per difference, the first ones of each case."""
-    lines = [f"{name}: not in both" for name in sorted(set(old) ^ set(new))]
+    """Return one line per difference, at most MAX_DIFFERENCES_SHOWN for each case."""
+    lines = [f"{name}: recorded by only one of the two commits" for name in sorted(old.keys() ^ new.keys())]
     for name in (name for name in new if name in old):
-        found = differences(new[name], old[name], 0, 0)
-        lines += [f"{name}: {text[:300]}" for text in islice(found, SHOWN)]
+        changes = differences(new[name], old[name], tolerance=0, min_tolerance=0)
+        lines += [f"{name}: {change[:300]}" for change in islice(changes, MAX_DIFFERENCES_SHOWN)]
     return lines
 
 
 def main(old: str, new: str) -> int:
-    with tempfile.TemporaryDirectory() as place:
-        trees = {name: Path(place, name) for name in ("old", "new")}
+    with tempfile.TemporaryDirectory() as folder:
+        worktrees = {side: Path(folder, side) for side in ("old", "new")}
         try:
-            for commit, tree in zip((old, new), trees.values()):
-                git("worktree", "add", "--detach", str(tree), commit)
-            script = trees["new"] / RUNS
-            found = {name: runs_of(tree, script, Path(place, f"{name}.json")) for name, tree in trees.items()}
+            for commit, worktree in zip((old, new), worktrees.values()):
+                git("worktree", "add", "--detach", str(worktree), commit)
+            cases = {side: record_cases(worktree, Path(folder, f"{side}.json")) for side, worktree in worktrees.items()}
         finally:
-            for tree in (tree for tree in trees.values() if tree.exists()):
-                git("worktree", "remove", "--force", str(tree))
-    lines = compare(found["old"], found["new"])
+            for worktree in (worktree for worktree in worktrees.values() if worktree.exists()):
+                git("worktree", "remove", "--force", str(worktree))
+    lines = compare(cases["old"], cases["new"])
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.write(f"{len(found['new'])} runs, {'differences as above' if lines else 'the same bit for bit'}\n")
+    summary = "they differ as listed above" if lines else "all are identical bit for bit"
+    sys.stdout.write(f"compared {len(cases['new'])} runs: {summary}\n")
     return 1 if lines else 0
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("python tests/golden/compare_commits.py OLD NEW")
+        sys.exit("usage: python tests/golden/compare_commits.py OLD NEW")
     sys.exit(main(*sys.argv[1:]))

@@ -30,8 +30,8 @@ from unmask import api
 
 FOLDER = Path(__file__).with_name("recordings")
 STEPS, RATE = 18, 1e-2
-TOLERANCE = 2e-4  # relative, as in test_curve.py …
-LEAST = 2e-5  # … and absolute, for numbers near 0
+TOLERANCE = 2e-4  # relative, as in test_curve.py
+MIN_TOLERANCE = 2e-5  # absolute, for numbers near 0
 TIMES = {"seconds", "elapsed"}  # never recorded
 NOT_TERMS = {
     "event",
@@ -410,7 +410,7 @@ def content(file: Path) -> bytes:
 
 
 def differences(
-    found: Any, expected: Any, tolerance: float = TOLERANCE, least: float = LEAST, at: str = ""
+    found: Any, expected: Any, tolerance: float = TOLERANCE, min_tolerance: float = MIN_TOLERANCE, path: str = ""
 ) -> Iterator[str]:
     """Where two values differ: strings and keys by anything, numbers by more than the tolerance.
 
@@ -419,19 +419,19 @@ def differences(
     """
     if isinstance(found, dict) and isinstance(expected, dict):
         if list(found) != list(expected):
-            yield f"{at or 'keys'}: {list(found)} instead of {list(expected)}"
+            yield f"{path or 'keys'}: {list(found)} instead of {list(expected)}"
         for key in (key for key in expected if key in found):
-            yield from differences(found[key], expected[key], tolerance, least, f"{at}.{key}".lstrip("."))
+            yield from differences(found[key], expected[key], tolerance, min_tolerance, f"{path}.{key}".lstrip("."))
     elif isinstance(found, list) and isinstance(expected, list):
         if len(found) != len(expected):
-            yield f"{at}: {len(found)} items instead of {len(expected)}"
+            yield f"{path}: {len(found)} items instead of {len(expected)}"
         for n, (a, b) in enumerate(zip(found, expected)):
-            yield from differences(a, b, tolerance, least, f"{at}.{n}".lstrip("."))
+            yield from differences(a, b, tolerance, min_tolerance, f"{path}.{n}".lstrip("."))
     elif type(found) is float and type(expected) is float:
-        if not (found == expected or abs(found - expected) <= max(least, tolerance * abs(expected))):
-            yield f"{at}: {found!r} instead of {expected!r}"
+        if not (found == expected or abs(found - expected) <= max(min_tolerance, tolerance * abs(expected))):
+            yield f"{path}: {found!r} instead of {expected!r}"
     elif type(found) is not type(expected) or found != expected:
-        yield f"{at}: {found!r} instead of {expected!r}"
+        yield f"{path}: {found!r} instead of {expected!r}"
 
 
 # ---------------------------------------------------------------------------------------------------------------- files

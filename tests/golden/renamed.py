@@ -55,6 +55,11 @@ def current(value: Any) -> Any:
             value = value | {"ended": "eos" if value["ended"] else "length"}
         if "learnt" in value and value.get("version") == 1:  # unmask.json
             value = value | {"version": 2}
+        if "end" not in value and isinstance(value.get("start", 0), str | None):  # of a run: the model it starts from
+            value = {"init_from" if key == "start" else key: item for key, item in value.items()}
+        if isinstance(value.get("heldout"), dict) and ("unk_share" in value or "best" in value["heldout"]):  # of a run
+            new = "eval" if "unk_share" in value else "evaluation"
+            value = {new if key == "heldout" else key: item for key, item in value.items()}
         if "files" in value and isinstance(value["files"], list):
             value = value | {"files": sorted(_file(name) for name in value["files"])}
         named = {KEYS.get(key, key): item for key, item in value.items()}

@@ -90,7 +90,7 @@ def test_labels_that_the_model_does_not_know_are_no_score(tmp_path: Path, capsys
 def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
     single, paired, either = classifier(pair=False), classifier(pair=True), classifier()
     for p, parts in ((single, ("a", "b")), (paired, ("a",)), (either, ("a", "b", "c")), (either, ())):
-        with pytest.raises(UserError, match=f"{len(parts)} texts for the task classify"):
+        with pytest.raises(UserError, match=f"{len(parts)} texts given for the task classify"):
             p(*parts)
     assert {single("a")["label"], paired("a", "b")["label"], either("a")["label"]} <= {"neg", "pos"}
     assert either("a", "b")["scores"] == pytest.approx(paired("a", "b")["scores"])
@@ -198,7 +198,7 @@ def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{'xy'[n % 2]}" for n in range(24)])
     values: dict[str, Any] = {"init_from": start, "task": {"name": "classify", "train": [train]}}
     job = prepare(make_recipe(values))
-    assert any("has a classify head with 3 labels where 2 are needed" in note for note in job.notes)
+    assert any("has a classify head with 3 labels, but the task needs 2" in note for note in job.notes)
     with pytest.raises(UserError, match="--max-length 65: the model has 64 positions"):
         prepare(make_recipe(values, ["task.max_length=65"]))
 
@@ -226,7 +226,7 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     (tmp_path / "other" / "a").touch()
     with pytest.raises(UserError) as caught:
         Run.ensure_new(tmp_path / "other")
-    assert caught.value.hint == "use another --out"
+    assert caught.value.hint == "choose a different --out"
     with pytest.raises(UserError) as caught:
         Recipe.build({"task": {"nothing": 1}})
     assert "pretrain" not in str(caught.value.hint)

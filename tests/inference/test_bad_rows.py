@@ -72,7 +72,7 @@ def test_labels_are_not_looked_at_where_none_are_needed(task: str, file: str, tm
     (tmp_path / file).write_text(WRONG[task][file])
     found: list[Finding] = []
     form = TASKS[task].SPEC.data_format
-    records = form.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labelled=False)
+    records = form.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labeled=False)
     assert records and not found
     for record in records:
         assert not {"label", "tags", "spans", "answers", "target", "score", "negatives"} & set(record)

@@ -160,7 +160,7 @@ def test_vectors_go_into_a_file(bert, tmp_path):
         (["the", "-o", "vectors.txt"], "ends with .npy"),
         (["the", "--plot", "a.png"], "--plot without --word"),
         (["the", "--word", "the", "--plot", "a.txt"], "ends with .png"),
-        (["the", "--pooling", "max"], "Invalid value for '--pooling': Value error, 'max' is not one of"),
+        (["the", "--pooling", "max"], "Invalid value for '--pooling': 'max' is not one of"),
         (["the", "--layer", "9"], "layer 9"),
         (["-"], "no texts"),
     ],

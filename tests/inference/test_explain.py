@@ -133,7 +133,7 @@ def test_targets_are_chosen():
         (lambda: choose.explain("a", ["b", "c"], target="d"), "no choice 'd'"),
         (lambda: classify.explain(TEXT, steps=0), "steps 0"),
         (lambda: classify.explain(TEXT, target=1), "target 1 is int"),
-        (lambda: tag.explain(" "), "no word in the text"),
+        (lambda: tag.explain(" "), "the text has no words"),
         (lambda: fine_tuned("embed").embed(TEXT, overflow="cut"), "overflow 'cut'"),
         (lambda: classify.explain("the " * 70), "the model reads 64"),
     ):

@@ -11,7 +11,7 @@ from near import near
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
-from unmask.model.generate import MAX_TOKENS_IN_MEMORY, _groups, generate
+from unmask.model.generate import MAX_TOKENS_IN_MEMORY, _group_prompts, generate
 from unmask.model.generation import GenerationConfig
 from unmask.model.model import Model
 
@@ -228,7 +228,7 @@ def test_models_that_cannot():
 def test_what_is_in_memory_together_counts_the_new_tokens(decoder, beams):
     """The cache of a thousand one-token prompts is that of what is written after them."""
     how = GenerationConfig(max_new_tokens=100, num_beams=beams)
-    groups = _groups([1] * 1000, how, decoder)
+    groups = _group_prompts([1] * 1000, how, decoder)
     assert sorted(i for group in groups for i in group) == list(range(1000))
     assert MAX_TOKENS_IN_MEMORY // 2 < len(groups[0]) * beams * 101 <= MAX_TOKENS_IN_MEMORY
     assert max(map(len, groups)) == len(groups[0])

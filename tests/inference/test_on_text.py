@@ -80,7 +80,7 @@ def test_the_mlm_loss_stands_next_to_perplexity(runs: dict[str, Run], capsys: py
     assert last["perplexity"] == pytest.approx(math.exp(last["mlm"]))
     said = dict(facts(unmask.info(run.path)))
     assert said["held-out"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
-    assert said["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15 %" in said["fixed masking"]
+    assert said["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15%" in said["fixed masking"]
     html = (run.path / "report.html").read_text()
     assert "<th>MLM loss</th>" in html and "MLM loss, fixed masking" in html and f"{last['fixed']['mlm']:.3f}" in html
     plain = (runs["token"].path / "report.html").read_text()
@@ -109,7 +109,7 @@ def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_f
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
-    assert found["objective"] == "mlm" and found["masking"].startswith("15 %")
+    assert found["objective"] == "mlm" and found["masking"].startswith("15%")
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     assert 0 <= found["accuracy"] <= 1 and found["predicted"] > 100 and found["length"] == 32
     assert found["pairs"]["count"] == 5 and 0 <= found["pairs"]["accuracy"] <= 1

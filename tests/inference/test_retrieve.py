@@ -146,7 +146,7 @@ def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--save-run", found])
     assert run.exit_code == 0 and list(read_run(found, [])) == ["7", "9"]
     wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl")])
-    assert wrong.exit_code == 2 and "no query" in wrong.output and "QUERY, or --queries FILE" in wrong.output
+    assert wrong.exit_code == 2 and "give either a query" in wrong.output and "QUERY, or --queries FILE" in wrong.output
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[Predictor, Predictor]) -> None:

@@ -14,13 +14,13 @@ from unmask.tasks.tag.task import Tag
 
 
 def read(
-    path: Path, text: str | list[Any], labelled: bool = True, **settings: Any
+    path: Path, text: str | list[Any], labeled: bool = True, **settings: Any
 ) -> tuple[list[Record], list[Finding]]:
     """Records and findings of a file of that text, or of these JSON lines."""
     path.write_text(text if isinstance(text, str) else "".join(json.dumps(x) + "\n" for x in text), "utf-8")
     task = Recipe.build({"task": settings}).task
     findings: list[Finding] = []
-    return Tag.SPEC.data_format.read(open_source(str(path), findings), task, findings, labelled), findings
+    return Tag.SPEC.data_format.read(open_source(str(path), findings), task, findings, labeled), findings
 
 
 def words(record: Record) -> list[str]:
@@ -61,7 +61,7 @@ def test_columns_by_tabs_and_by_blanks(tmp_path: Path) -> None:
         read(tmp_path / "b.txt", blanks, columns={"tagg": "2"})
     with pytest.raises(UserError, match="one column"):
         read(tmp_path / "c.conll", "Bob\nleft\n")
-    assert words(read(tmp_path / "c.conll", "Bob\nleft\n", labelled=False)[0][0]) == ["Bob", "left"]
+    assert words(read(tmp_path / "c.conll", "Bob\nleft\n", labeled=False)[0][0]) == ["Bob", "left"]
 
 
 def test_chinese_characters_stand_without_blanks(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     texts = tmp_path / "i.csv"  # labels that look like tags, of texts
     texts.write_text("".join(f"a text of words {n},{'BO'[n % 2]}\n" for n in range(30)))
     assert not Tag.SPEC.data_format.matches(open_source(str(texts), []))
-    records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labelled=False)
+    records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labeled=False)
     assert [r["text"] for r in records] == ["A text of words .", "Another."] and not findings
 
 

@@ -24,14 +24,14 @@ def qa(text: str = "Paris", start: Any = 15, **more: Any) -> dict[str, Any]:
 
 
 def read(
-    path: Path, value: Any = None, labelled: bool = True, **dump: Any
+    path: Path, value: Any = None, labeled: bool = True, **dump: Any
 ) -> tuple[list[dict[str, Any]], list[Finding]]:
     if value is not None:
         path.write_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, **dump), "utf-8")
     findings: list[Finding] = []
     source = open_source(str(path), findings)
-    assert Answer.SPEC.data_format.matches(source) or not labelled
-    return Answer.SPEC.data_format.read(source, Recipe().task, findings, labelled), findings
+    assert Answer.SPEC.data_format.matches(source) or not labeled
+    return Answer.SPEC.data_format.read(source, Recipe().task, findings, labeled), findings
 
 
 EXPECTED = {"question": "Where?", "context": CONTEXT, "answers": [{"text": "Paris", "start": 15}], "impossible": False}
@@ -79,14 +79,14 @@ def test_no_answer_in_every_form(tmp_path: Path) -> None:
 FAULTS = {  # what is wrong → the question, and what is said of it
     "missing start": (
         qa(start=None) | {"answers": [{"text": "Ann"}]},
-        "no answer_start, and the answer 'Ann' of q1 stands at 2",
+        "no answer_start for the answer 'Ann' of q1, which occurs at 2 offsets",
     ),
-    "outside": (qa(start=99), "outside of the context, which has 35 characters; it is at 15"),
+    "outside": (qa(start=99), "outside of the context, which has 35 characters; it occurs at 15"),
     "negative": (qa(start=-1), "outside of the context"),
-    "elsewhere": (qa(start=3), "is not at 3, where the context has ' met '; it is at 15"),
-    "twice elsewhere": (qa("Ann", 5), "2 places, the nearest is 0"),
-    "nowhere": (qa("London"), "no place of the context"),
-    "no number": (qa(start="here"), "is no number: 'here'"),
+    "elsewhere": (qa(start=3), "is not at 3, where the context has ' met '; it occurs at 15"),
+    "twice elsewhere": (qa("Ann", 5), "2 offsets, the nearest is 0"),
+    "nowhere": (qa("London"), "nowhere in the context"),
+    "no number": (qa(start="here"), "is not a number: 'here'"),
     "empty answer": (qa(text=""), "no answer of q1"),
     "empty question": (qa(question=" "), "an empty question"),
     "no question": ({k: v for k, v in qa().items() if k != "question"}, "no question"),
@@ -119,19 +119,19 @@ def test_blanks_are_repaired_with_a_warning(tmp_path: Path) -> None:
         ("Paris ", 13, "Paris", 13),
     ):
         records, (finding,) = read(tmp_path / "f.json", squad(qa(text, start), context=context))
-        assert not finding.error and "by blanks" in finding.message
+        assert not finding.error and "only in whitespace" in finding.message
         assert records[0]["answers"] == [{"text": taken, "start": at}]
         assert context[at : at + len(taken)] == taken
 
 
 def test_ids_are_told_apart_and_files_too(tmp_path: Path) -> None:
     _, (finding,) = read(tmp_path / "f.json", squad(qa(), qa()), indent=1)
-    assert finding.message == f"the id 'q1' is that of {tmp_path}/f.json:11 too"
+    assert finding.message == f"the id 'q1' is already used by {tmp_path}/f.json:11"
     _, (finding,) = read(tmp_path / "e.json", squad(qa(), context=""))
     assert finding.message == "no context"
     broken = {"data": [{"title": "Cats", "paragraphs": "none"}]}
     _, (finding,) = read(tmp_path / "s.json", broken)
-    assert finding.message == "article 1 (Cats): 'paragraphs' is no list of objects"
+    assert finding.message == "article 1 (Cats): 'paragraphs' is not a list of objects"
 
 
 def test_a_broken_article_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -159,5 +159,5 @@ def test_offsets_count_raw_characters(tmp_path: Path) -> None:
 
 
 def test_without_labels_nothing_is_missing(tmp_path: Path) -> None:
-    records, findings = read(tmp_path / "f.jsonl", json.dumps({"question": "q", "context": "c"}), labelled=False)
+    records, findings = read(tmp_path / "f.jsonl", json.dumps({"question": "q", "context": "c"}), labeled=False)
     assert not findings and "answers" not in records[0]

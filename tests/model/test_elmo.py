@@ -10,7 +10,7 @@ from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
 from unmask.model import hf
 from unmask.model.config import preset
-from unmask.model.lstm import BEGIN, END, NONE
+from unmask.model.lstm import END, PAD, WORD_START
 from unmask.model.model import Model, count_parameters
 from unmask.text.store import TokenStore
 from unmask.text.token_bytes import token_bytes
@@ -97,7 +97,7 @@ def test_chosen_positions(model: Model) -> None:
     ids, at = rows(2, 5), torch.tensor([7, 0, 3])
     whole = model(ids).flatten(0, 1)[at]
     assert torch.equal(model.encode(Batch(ids), at), whole)
-    assert model.encoder(ids, at=at, top=True).shape == (3, 32)  # type: ignore[call-overload]
+    assert model.encoder(ids, positions=at, top=True).shape == (3, 32)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("seen", [{"prefix": torch.tensor([2])}, {"documents": torch.zeros(1, 4)}])
@@ -163,8 +163,8 @@ def test_characters(store: TokenStore) -> None:
     model.set_token_bytes(spelled)
     table = model.encoder.embeddings.tokens.spelling  # type: ignore[attr-defined]
     word, inside = spelled.index(b" the"), next(i for i, s in enumerate(spelled) if s == b"s")
-    assert table[word, :6].tolist() == [BEGIN, ord("t") + 1, ord("h") + 1, ord("e") + 1, END, NONE]
-    assert table[inside, :3].tolist() == [ord("s") + 1, END, NONE]
+    assert table[word, :6].tolist() == [WORD_START, ord("t") + 1, ord("h") + 1, ord("e") + 1, END, PAD]
+    assert table[inside, :3].tolist() == [ord("s") + 1, END, PAD]
     with torch.no_grad():
         vectors = model.encoder.embeddings(torch.tensor([[word, inside, word, 7]]))[0]  # type: ignore[call-arg]
         alone = model.encoder.embeddings(torch.tensor([[word]]))[0, 0]  # type: ignore[call-arg]

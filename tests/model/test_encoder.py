@@ -53,7 +53,7 @@ def test_a_local_layer_sees_its_window_only():
     x = torch.randn(2, 40, 64, generator=torch.Generator().manual_seed(0))
     x[1] = x[0]
     x[1, 20] = x[0, 3]  # two rows that differ in one token
-    window, rope = encoder._window(draw(2, 40), None), encoder.local_rotary(40)
+    window, rope = encoder._local_mask(draw(2, 40), None), encoder.local_rotary(40)
     for i, reached in ((0, range(40)), (1, range(16, 25))):  # layer 0 is global; layer 1 reaches 4 to each side
         with torch.no_grad():
             out = encoder.layers[i](x, window if encoder.config.is_local(i) else None, rope)
@@ -64,7 +64,7 @@ def test_a_local_layer_sees_its_window_only():
 @pytest.mark.parametrize("length", [4, 5, 6])
 def test_no_window_is_built_where_it_hides_nothing(length):
     encoder = Model(TINY["modernbert"], ()).encoder
-    window = encoder._window(draw(2, length), None)
+    window = encoder._local_mask(draw(2, length), None)
     assert (window is None) == (length <= 5)  # reach 4: the ends of 5 tokens still see each other
     if window is not None:
         assert not window.all()

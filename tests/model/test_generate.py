@@ -19,7 +19,15 @@ from unmask.model.generate import generate
 from unmask.model.generation import GenerationConfig
 from unmask.model.generation_state import GenerationState, GraphGenerationState, lm_head_name
 from unmask.model.model import Model
-from unmask.model.scores import BLOCK, COLUMNS, filter_logits, log_softmax, sample_index, sample_tokens, top_indices
+from unmask.model.scores import (
+    FOLD_SIZE,
+    SUM_BLOCK,
+    filter_logits,
+    log_softmax,
+    sample_index,
+    sample_tokens,
+    top_indices,
+)
 from unmask.seeds import generator
 
 VOCAB, END = 24, 2
@@ -191,7 +199,7 @@ def test_dropout_sleeps_and_wakes_again():
 # --------------------------------------------------------------------------------------------------------------- the scores
 
 
-@pytest.mark.parametrize("size", [1, 5, COLUMNS - 1, COLUMNS, 3 * COLUMNS + 7, 5000])
+@pytest.mark.parametrize("size", [1, 5, FOLD_SIZE - 1, FOLD_SIZE, 3 * FOLD_SIZE + 7, 5000])
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_best_is_a_sort(size, count):
     numbers = generator(size, "best", count)
@@ -236,7 +244,7 @@ def test_of_equal_tokens_the_first_are_likely():
     )  # as transformers: ties stay
 
 
-@pytest.mark.parametrize("size", [3, BLOCK, 5 * BLOCK + 3])
+@pytest.mark.parametrize("size", [3, SUM_BLOCK, 5 * SUM_BLOCK + 3])
 def test_a_lot_falls_on_a_token_as_often_as_it_weighs(size):
     weights = generator(size, "weights").random(size).astype(np.float32) ** 8
     weights[::3] = 0.0

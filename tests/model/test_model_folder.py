@@ -117,7 +117,7 @@ def test_shards(tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert same(hf.load(tmp_path).model, model)
     (tmp_path / "model-2.safetensors").unlink()
-    with pytest.raises(UserError, match=r"lacks model-2\.safetensors"):
+    with pytest.raises(UserError, match=r"model-2\.safetensors is missing"):
         hf.load(tmp_path)
 
 
@@ -193,7 +193,7 @@ def _break(folder, what):
         ("cut", r"cannot read .*model\.safetensors"),
         ("pickle", r"cannot read .*pytorch_model\.bin"),
         ("shape", r"word_embeddings.*\(60, 128\)[\s\S]*\(61, 128\)"),
-        ("layer", r"layer\.2.*is not there"),
+        ("layer", r"layer\.2.*is missing"),
     ],
 )
 def test_a_broken_folder_is_explained(what, said, tmp_path, capsys):

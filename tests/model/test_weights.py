@@ -13,7 +13,7 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.model.tensorflow import Entry, _read, crc32c, masked, read_checkpoint, read_index, rename
+from unmask.model.tensorflow import Entry, _read_variable, crc32c, mask_crc, read_checkpoint, read_index, rename
 from unmask.model.weights import read_weights
 
 NAME = "bert_model.ckpt"
@@ -59,7 +59,7 @@ def block(entries, file, restart=3, kind=0):
         before = key
     data += b"".join(struct.pack("<I", r) for r in restarts or [0]) + struct.pack("<I", len(restarts) or 1)
     handle = varint(len(file)) + varint(len(data))
-    file += data + bytes([kind]) + struct.pack("<I", masked(crc32c(data + bytes([kind]))))
+    file += data + bytes([kind]) + struct.pack("<I", mask_crc(crc32c(data + bytes([kind]))))
     return handle
 
 
@@ -73,7 +73,7 @@ def write_checkpoint(folder, variables, name=NAME, per_block=7, kind=0):
         dtype = {"float32": 1, "float64": 2, "int64": 9, "float16": 19, "uint16": 14}[array.dtype.name]
         shape = b"".join(field(2, field(1, n)) for n in array.shape)
         entry = field(1, dtype) + field(2, shape) + field(4, len(data)) + field(5, len(raw))
-        entries.append((variable.encode(), entry + varint(6 << 3 | 5) + struct.pack("<I", masked(crc32c(raw)))))
+        entries.append((variable.encode(), entry + varint(6 << 3 | 5) + struct.pack("<I", mask_crc(crc32c(raw)))))
         data += raw
     index = bytearray()
     handles = []
@@ -186,10 +186,10 @@ def test_cut_short(checkpoint):
         hf.load(folder)
     data.write_bytes(good)
     index.write_bytes(index.read_bytes()[:-10])
-    with pytest.raises(UserError, match="does not end as the index"):
+    with pytest.raises(UserError, match="does not end like the index"):
         hf.load(folder)
     index.write_bytes(b"")
-    with pytest.raises(UserError, match="does not end as the index"):
+    with pytest.raises(UserError, match="does not end like the index"):
         hf.load(folder)
     data.unlink()
     with pytest.raises(UserError, match="no weights in"):
@@ -238,11 +238,11 @@ def test_a_number_without_an_end_is_refused_at_once():
 )
 def test_an_entry_that_asks_for_what_is_not_there(entry, tmp_path):
     write_checkpoint(tmp_path, {"a": np.zeros(3, np.float32)})
-    good = Entry(1, (3,), 0, 0, 12, masked(crc32c(bytes(12))))
+    good = Entry(1, (3,), 0, 0, 12, mask_crc(crc32c(bytes(12))))
     index = tmp_path / f"{NAME}.index"
-    assert _read(index, "a", good, 1).tolist() == [0, 0, 0]
+    assert _read_variable(index, "a", good, 1).tolist() == [0, 0, 0]
     with pytest.raises(UserError, match="cannot read a from"):
-        _read(index, "a", good._replace(crc=masked(crc32c(b"")))._replace(**entry), 1)
+        _read_variable(index, "a", good._replace(crc=mask_crc(crc32c(b"")))._replace(**entry), 1)
 
 
 @pytest.mark.parametrize("number", [1, 3, 4, 5, 6, "shape", "header"])
@@ -318,7 +318,7 @@ def test_a_pickle_that_would_run_something_is_refused(how, tmp_path, monkeypatch
         torch.save({"a": Evil()}, file)
     else:
         file.write_bytes(pickle.dumps({"a": Evil()}, protocol=2))
-    with pytest.raises(UserError, match=r"it asks to run \w+\.system, .* was not opened"):
+    with pytest.raises(UserError, match=r"refusing to unpickle it, because it would execute \w+\.system"):
         hf.load(tmp_path)
     assert not (tmp_path / "was-run").exists()
 
@@ -331,7 +331,7 @@ def test_damaged_and_empty_pickles(tmp_path):
         with pytest.raises(UserError, match="cannot read"):
             hf.load(tmp_path)
     torch.save([torch.zeros(2)], file)
-    with pytest.raises(UserError, match="no tensors by name"):
+    with pytest.raises(UserError, match="no named tensors"):
         hf.load(tmp_path)
 
 

@@ -109,7 +109,7 @@ def test_other_models_and_sums_are_refused(store: TokenStore) -> None:
     assert "elmo-mini" in str(error.value.expected)
     with pytest.raises(UserError, match="does not fit a elmo model"):
         build(Recipe.build({"objective": "mlm"}), store.tokenizer, preset("elmo-mini"))
-    with pytest.raises(UserError, match="stands alone"):
+    with pytest.raises(UserError, match="cannot be combined"):
         build(Recipe.build({"objective": "mlm+bilm"}), store.tokenizer)
 
 
@@ -126,7 +126,7 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
     config = preset("elmo-mini", vocab_size=store.tokenizer.size, **SIZE)
     model = Model(config, ["bilm"]).init(1)
     trainer, loader = trainer_of(store, model, 90)
-    batch = loader.batch(0, 8, trainer.plan.phase(0))
+    batch = loader.batch(0, 8, trainer.plan.step_config(0))
     losses = []
     for step in range(90):
         if step == 80:
@@ -145,6 +145,6 @@ def test_characters_learn(store: TokenStore) -> None:
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, characters=True, **SIZE), ["bilm"]).init(1)
     model.set_token_bytes(token_bytes(store.tokenizer))
     trainer, loader = trainer_of(store, model, 15)
-    batch = loader.batch(0, 8, trainer.plan.phase(0))
+    batch = loader.batch(0, 8, trainer.plan.step_config(0))
     losses = [trainer.step(step, [(0, batch)]).values["loss"] for step in range(15)]
     assert losses[-1] < 0.8 * losses[0]

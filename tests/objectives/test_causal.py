@@ -137,10 +137,10 @@ def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
 def test_rows_keep_documents_apart_when_asked(family: str, store: TokenStore) -> None:
     """Of a real store: numbers change where documents begin, and no token sees another's."""
     across, apart = (Rows(store.train, store.tokenizer, 0, "stream", apart=on) for on in (False, True))
-    phase = StepConfig(0, 64)
-    found = next(e for e in (apart.example(0, i, phase) for i in range(300)) if e.document_ids.max() == 1)
-    i = next(i for i in range(300) if (apart.example(0, i, phase).input_ids == found.input_ids).all())
-    assert across.example(0, i, phase).document_ids is None
+    step_config = StepConfig(0, 64)
+    found = next(e for e in (apart.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1)
+    i = next(i for i in range(300) if (apart.example(0, i, step_config).input_ids == found.input_ids).all())
+    assert across.example(0, i, step_config).document_ids is None
     border = int(np.flatnonzero(np.diff(found.document_ids))[0])
     assert found.input_ids[border] == store.tokenizer.sep
     assert found.flags[border + 1] & DOCUMENT

@@ -127,7 +127,7 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
     o = build(recipe, store.tokenizer, config)
     loader = Loader(Rows(store.train, store.tokenizer, 1, o.rows), o, 1)
     p = plan(recipe, {32: loader.rows.count(32)})
-    batch = loader.batch(0, 8, p.phase(0))
+    batch = loader.batch(0, 8, p.step_config(0))
     model = Model(config, o.heads).init(1)
     trainer = Trainer(model, o, recipe.train, p, 1, World(0, 1))
     losses = []

@@ -25,15 +25,15 @@ def test_these_go_together(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("nsp+sop", "need different rows"),
-        ("mlm+nsp+sop", "need different rows"),
-        ("clm+nsp", "clm stands alone"),
-        ("mlm+clm", "clm stands alone"),
+        ("nsp+sop", "need different pairs"),
+        ("mlm+nsp+sop", "need different pairs"),
+        ("clm+nsp", "clm cannot be combined"),
+        ("mlm+clm", "clm cannot be combined"),
         ("rtd+mlm", "trained by mlm already"),
         ("span+mlm", "no other objective reads"),
         ("denoise+sop", "no other objective reads"),
-        ("hybrid+mlm", "hybrid stands alone"),
-        ("prefix+mlm", "prefix stands alone"),
+        ("hybrid+mlm", "hybrid cannot be combined"),
+        ("prefix+mlm", "prefix cannot be combined"),
         ("mlm+mlm", "names a part twice"),
         ("mlm+distill", "both have the term mlm"),
         ("mlm+nps", "did you mean nsp"),
@@ -49,12 +49,12 @@ def test_these_are_refused_with_the_reason(text: str, reason: str) -> None:
     [
         ("span", "bert-mini", "has none", "t5-mini"),
         ("denoise", "gpt2-mini", "has none", "bart-mini"),
-        ("mlm", "gpt2-mini", "both sides", "bert-mini"),
-        ("mlm+nsp", "gpt-mini", "both sides", "bert-mini"),
-        ("mlm", "t5-mini", "answers with its decoder", "roberta-mini"),
-        ("clm", "bart-mini", "answers with its decoder", "gpt2-mini"),
+        ("mlm", "gpt2-mini", "bidirectional", "bert-mini"),
+        ("mlm+nsp", "gpt-mini", "bidirectional", "bert-mini"),
+        ("mlm", "t5-mini", "predicts with its decoder", "roberta-mini"),
+        ("clm", "bart-mini", "predicts with its decoder", "gpt2-mini"),
         ("mlm", "elmo-mini", "lstm", "albert-mini"),
-        ("rtd", "gpt2-mini", "both sides", "electra-mini"),
+        ("rtd", "gpt2-mini", "bidirectional", "electra-mini"),
     ],
 )
 def test_a_model_that_cannot_is_refused_with_presets_that_can(
@@ -83,8 +83,10 @@ def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
     assert isinstance(objective, SumObjective)
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SMALL), objective.heads).init(0).eval()
     rows = Rows(store.train, store.tokenizer, 0, objective.rows)
-    phase = StepConfig(0, 64, 0.15)
-    batch = collate([objective.corrupt(rows.example(0, i, phase), generator(i), phase) for i in range(4)], 0)
+    step_config = StepConfig(0, 64, 0.15)
+    batch = collate(
+        [objective.corrupt(rows.example(0, i, step_config), generator(i), step_config) for i in range(4)], 0
+    )
     asked = dict.fromkeys(objective.terms, 0)
     for part in objective.parts:
 

@@ -99,7 +99,7 @@ def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
     assert torch.equal(own["encoder.embeddings.tokens.weight"], theirs["encoder.embeddings.tokens.weight"])
     assert torch.equal(own["heads.mlm.dense.weight"], theirs["heads.mlm.dense.weight"])
     n = len(list(model.parameters()))
-    assert said == [f"{n} of {n} of the student's parameters begin as the teacher's"]
+    assert said == [f"initialized {n} of {n} parameters of the student from the teacher"]
     twelve = Model(preset("bert-tiny", **SHAPE, layers=12), ()).init(0)
     six = Model(preset("bert-tiny", **SHAPE, layers=6), ()).init(1)
     init_from_teacher(six, twelve)
@@ -120,7 +120,7 @@ def test_another_family_and_width_can_learn_without_the_cosine(teacher: Path) ->
 
 
 def test_wrong_teachers_are_refused(teacher: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="without a teacher"):
+    with pytest.raises(UserError, match="needs a teacher"):
         build(Recipe.build({"objective": "distill"}), TOKENIZER, STUDENT)
     with pytest.raises(UserError, match="both 0"):
         made(teacher, kl_weight=0.0, cosine_weight=0.0)
@@ -139,7 +139,7 @@ def test_distill_goes_with_sentence_pairs(teacher: Path) -> None:
     objective, model = made(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
     assert objective.rows == "pairs"
     assert set(objective.terms) == {"mlm", "distill_soft", "distill_cosine", "nsp"}
-    assert "begin as the teacher's" in " ".join(objective.init_model(model))
+    assert "of the student from the teacher" in " ".join(objective.init_model(model))
     made_of = [
         replace(row(i, 64), token_type_ids=np.repeat([0, 1], 32), labels={"nsp": np.array([i % 2])}) for i in range(4)
     ]
@@ -174,6 +174,6 @@ def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: 
 
 def test_rows_cannot_be_shown_without_a_teacher(store: TokenStore) -> None:
     """`show-batch --objective distill` said ". is not a model folder"."""
-    with pytest.raises(UserError, match="distill without a teacher") as error:
+    with pytest.raises(UserError, match="distill needs a teacher") as error:
         unmask.show_batch(store.path, objective="distill")
     assert error.value.hint == "--set distill.teacher=FOLDER"

@@ -21,12 +21,12 @@ def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float
     user = int(np.flatnonzero(t.special)[-1])
     ordinary = np.flatnonzero(~t.special)
     total = chosen = masked = swapped = kept = 0
-    phase = StepConfig(0, length, rate)
+    step_config = StepConfig(0, length, rate)
     for i in range(1_000_000 // (length - 3)):
         rng = generator("rows", i)
         body = rng.choice(ordinary, length - 3)
         ids = np.concatenate([[t.cls], body, [user, t.sep]])
-        out = mlm.corrupt(Example(ids), generator("test", i), phase)
+        out = mlm.corrupt(Example(ids), generator("test", i), step_config)
         at, targets = out.labels["mlm.positions"], out.labels["mlm.targets"]
         assert not t.special[ids[at]].any(), "a special token was chosen"
         assert (targets == ids[at]).all()

@@ -50,12 +50,12 @@ TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))  # [PAD] 0, [CL
 def test_half_are_true_and_false_ones_are_from_another_document() -> None:
     rng = np.random.default_rng(0)
     rows = Rows(documents_of(rng.integers(1, 30, 400).tolist()), TOKENIZER, seed=1, kind="pairs")
-    phase, count = StepConfig(0, 64), rows.count(64)
+    step_config, count = StepConfig(0, 64), rows.count(64)
     true = seen = 0
     singles_as_negatives = 0
     for epoch in range(40_000 // count + 1):
         for i in range(count):
-            e = rows.example(epoch, i, phase)
+            e = rows.example(epoch, i, step_config)
             assert len(e.input_ids) <= 64
             assert e.input_ids[0] == 2
             assert e.input_ids[-1] == 3
@@ -98,19 +98,20 @@ def test_only_one_sentence_documents_is_refused() -> None:
 
 def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
     rows = Rows(store.train, store.tokenizer, seed=3)
-    phase, count = StepConfig(0, 64), rows.count(64)
+    step_config, count = StepConfig(0, 64), rows.count(64)
     assert count == len(store.train.tokens) // 62
     covered = 0
     for i in range(count):
-        e = rows.example(0, i, phase)
+        e = rows.example(0, i, step_config)
         assert len(e) == 64
         assert e.flags is not None
         assert e.flags[1] & 1, "a row begins inside a word"
         covered += len(e) - 2
     assert covered >= 0.99 * len(store.train.tokens) - 64
-    assert any(rows.example(0, 0, phase).input_ids != rows.example(1, 0, phase).input_ids)
+    assert any(rows.example(0, 0, step_config).input_ids != rows.example(1, 0, step_config).input_ids)
     assert (
-        rows.example(5, 7, phase).input_ids == Rows(store.train, store.tokenizer, seed=3).example(5, 7, phase).input_ids
+        rows.example(5, 7, step_config).input_ids
+        == Rows(store.train, store.tokenizer, seed=3).example(5, 7, step_config).input_ids
     ).all()
 
 

@@ -15,10 +15,10 @@ def test_half_are_swapped_and_both_parts_are_neighbours_of_one_document() -> Non
     split.documents_of_token = split.tokens.copy()
     split.tokens = np.where(split.tokens == 3, 3, 10 + np.arange(len(split.tokens)))  # a token says where it stands
     rows = Rows(split, TOKENIZER, seed=1, kind="order")
-    phase, count, swapped, seen = StepConfig(0, 64), rows.count(64), 0, 0
+    step_config, count, swapped, seen = StepConfig(0, 64), rows.count(64), 0, 0
     for epoch in range(20_000 // count + 1):
         for i in range(count):
-            e = rows.example(epoch, i, phase)
+            e = rows.example(epoch, i, step_config)
             middle = int(np.flatnonzero(e.input_ids == 3)[0])
             first, second = e.input_ids[1:middle] - 10, e.input_ids[middle + 1 : -1] - 10
             assert len(e) <= 64

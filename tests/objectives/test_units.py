@@ -192,7 +192,7 @@ def test_named_phrases_come_first(tmp_path: Path) -> None:
 def test_wrong_phrases_are_refused_before_the_text_is_read(tmp_path: Path) -> None:
     config = preset("bert-tiny")
     for mlm, said in (
-        ({"mask_unit": "phrase"}, "without a file"),
+        ({"mask_unit": "phrase"}, "needs a file of phrases"),
         ({"mask_unit": "phrase", "phrases": str(tmp_path / "none.txt")}, "cannot read"),
         ({"phrases": "x.txt"}, "mask_unit=phrase"),
     ):
@@ -240,7 +240,7 @@ def test_phrases_that_the_text_does_not_have_are_said(tmp_path: Path) -> None:
     assert missing == ["cat red", "blue do", "dog and", "one", "more", "\u4e2d\u6587"]
     assert read == len(text.tokens)
     said = phrases.report([text])
-    assert said.startswith("4 of 10 phrases of ") and "occur in the text; not there: 'cat red', 'blue do'" in said
+    assert said.startswith("4 of 10 phrases of ") and "occur in the text; missing: 'cat red', 'blue do'" in said
     assert said.endswith("'one', 'more', …"), "five are named"
     also = phrases.report([text, Text("one more")])  # mixed in
     assert also.startswith("6 of 10 ")
@@ -255,7 +255,7 @@ def test_phrases_of_a_long_text_are_looked_for_here_and_there_and_everywhere_bef
     monkeypatch.setattr("unmask.objectives.units.MAX_SAMPLED_TOKENS", 800)
     text = Text("the blue dog . " * 800 + "red cat " + "the blue dog . " * 2)  # 8 × 401 tokens and two
     some = named(text, tmp_path / "some.txt", "blue dog\nred cat\n")
-    assert "occur in the 800 tokens looked at; not there: 'red cat'" in some.report([text])
+    assert "occur in the 800 tokens searched; missing: 'red cat'" in some.report([text])
     only = named(text, tmp_path / "only.txt", "red cat\n")
     assert only.report([text]).startswith("1 of 1 phrases")
     for blanks in range(8):  # on a border of two pieces, too
@@ -278,7 +278,7 @@ def test_a_run_says_how_many_phrases_it_finds_and_refuses_none(store: TokenStore
     run = unmask.pretrain(
         store.path, recipe=recipe, overrides=[f"mlm.phrases={file}"], out=tmp_path / "a", console=Console(), **short
     )
-    assert f"1 of 2 phrases of {file} occur in the text; not there: 'zebra crossing'" in capsys.readouterr().err
+    assert f"1 of 2 phrases of {file} occur in the text; missing: 'zebra crossing'" in capsys.readouterr().err
     file.write_text("zebra crossing\n")
     with pytest.raises(UserError, match="none of the 1 phrases"):
         unmask.pretrain(store.path, recipe=recipe, overrides=[f"mlm.phrases={file}"], out=tmp_path / "b", **short)

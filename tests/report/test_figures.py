@@ -76,7 +76,7 @@ def test_f1_of_two_labels_is_scikit_learn_s(labels: list[str]) -> None:
     answers = [{"label": g, "scores": {name: float(name == g) for name in labels}} for g in given]
     found = target_type.score(answers, [{"label": t} for t in truth])
     assert found["f1"] == pytest.approx(f1_score(truth, given, pos_label=labels[1]))
-    assert f"f1 and auc are of {labels[1]}" in target_type.describe([{"label": t} for t in truth])
+    assert f"f1 and auc are for {labels[1]}" in target_type.describe([{"label": t} for t in truth])
 
 
 def test_f1_is_left_out_of_more_labels_and_where_it_is_not_defined() -> None:

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from unmask import report
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
-from unmask.report.curves import of_text
+from unmask.report.curves import plot_pretraining
 from unmask.report.view import jsonable
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
@@ -69,10 +69,15 @@ def make(path: Path, steps: int = STEPS, terms: tuple[str, ...] = ("mlm",), meta
         losses = {t: mlm if t == "mlm" else 0.69 for t in terms}
         values = {"loss": sum(losses.values()), **losses}
         if step:
-            phase = p.phase(step - 1)
+            step_config = p.step_config(step - 1)
             factor = learning_rate(step - 1, p.steps, recipe.train)
-            values |= {"grad_norm": 1.5, "lr_factor": factor, "mask_rate": phase.mask_rate, "length": phase.length}
-            tokens = 2 * phase.length
+            values |= {
+                "grad_norm": 1.5,
+                "lr_factor": factor,
+                "mask_rate": step_config.mask_rate,
+                "length": step_config.length,
+            }
+            tokens = 2 * step_config.length
             log.write("train", step=step, **values, tokens=tokens, tokens_per_second=100.0 + step, elapsed=1.0 * step)
         if step % 10 == 0:
             accuracy = {f"{t}_accuracy": 0.01 * step for t in terms}
@@ -149,9 +154,9 @@ def test_summary_of_a_finished_run(tmp_path):
     assert s["tokens"] == 20 * 2 * 32 + 20 * 2 * 64
     assert s["seconds"] == 240.0
     assert s["tokens_per_second"] == 120.5  # the median of 101 … 140
-    assert s["heldout"]["first"]["loss"] == 9.0
-    assert s["heldout"]["best"] == s["heldout"]["last"]
-    assert s["heldout"]["last"]["step"] == 40
+    assert s["evaluation"]["first"]["loss"] == 9.0
+    assert s["evaluation"]["best"] == s["evaluation"]["last"]
+    assert s["evaluation"]["last"]["step"] == 40
     assert s["model"]["parameters"] == 808
     assert s["data"]["unk_share"] == 128 / 5120
     assert s["resume_command"] is None
@@ -165,7 +170,7 @@ def test_interrupted_run_says_how_to_go_on(tmp_path):
     assert (s["state"], s["steps"]["done"]) == ("interrupted", 25)
     assert s["resume_command"] == f"unmask pretrain --resume '{run.path}'"
     assert ("resume with", s["resume_command"]) in report.facts(s)
-    assert s["heldout"]["last"]["step"] == 20
+    assert s["evaluation"]["last"]["step"] == 20
 
 
 def test_running_is_known_by_the_lock(tmp_path):
@@ -194,7 +199,7 @@ def test_best_is_the_lowest_not_the_last(tmp_path):
     log.write("eval", step=32, elapsed=32.0, loss=float("nan"), mlm=float("nan"), perplexity=float("nan"))
     log.close()
     s = report.summary(run)
-    assert (s["heldout"]["best"]["step"], s["heldout"]["last"]["step"]) == (30, 31)
+    assert (s["evaluation"]["best"]["step"], s["evaluation"]["last"]["step"]) == (30, 31)
     assert "(step 30)" in dict(report.facts(s))["best held-out"]
 
 
@@ -234,7 +239,7 @@ def test_before_the_first_step(tmp_path):
     run = Run.create(tmp_path / "run", "pretrain", "test")
     Recipe.build({}).write(run.path / "recipe.yaml")
     s = report.summary(run)
-    assert (s["state"], s["steps"]["done"], s["tokens"], s["heldout"]["last"]) == ("interrupted", 0, 0, None)
+    assert (s["state"], s["steps"]["done"], s["tokens"], s["evaluation"]["last"]) == ("interrupted", 0, 0, None)
     assert Image.open(curves(run)).size[0] > 1000
     assert "No held-out evaluation was made." in page(run).text
     run.model.mkdir()
@@ -286,14 +291,14 @@ def test_curves_are_drawn(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
     full = ink(curves(run).read_bytes())
     buffer = io.BytesIO()
-    of_text([], None, None).savefig(buffer, format="png", dpi=120)
+    plot_pretraining([], None, None).savefig(buffer, format="png", dpi=120)
     assert full > 1.3 * ink(buffer.getvalue()) > 0  # more than empty axes with their titles
     assert [p.name for p in run.path.glob("*.partial")] == []
 
 
 def test_what_the_curves_show(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
-    axes = {ax.get_title(loc="left"): ax for ax in of_text(run.events(), ENTROPY, STEPS).axes}
+    axes = {ax.get_title(loc="left"): ax for ax in plot_pretraining(run.events(), ENTROPY, STEPS).axes}
     loss = axes["Masked-token loss"]
     held = next(line for line in loss.lines if "held-out" in line.get_label())
     assert list(held.get_xdata()) == [0, 10, 20, 30, 40]
@@ -310,7 +315,7 @@ def test_what_the_curves_show(tmp_path):
 
 def test_a_long_run_is_thinned():
     events = [{"event": "train", "step": i, "loss": 1.0, "mlm": 1.0} for i in range(30_000)]
-    axes = of_text(events, None, None).axes[0]
+    axes = plot_pretraining(events, None, None).axes[0]
     assert all(len(line.get_xdata()) <= 2001 and line.get_xdata()[-1] == 29_999 for line in axes.lines)
 
 

@@ -22,7 +22,7 @@ from unmask.numeric import wilson_interval
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import facts
-from unmask.report.page import _part
+from unmask.report.page import _task_section
 from unmask.report.view import RunView
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.intervals import intervals
@@ -167,7 +167,7 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     assert report.write(empty).exists() and not (empty.path / "curves.png").exists()
     for key in DETAILS:  # each part alone
         empty.write_json("details.json", {"dev": {key: DETAILS[key]}})
-        assert _part(RunView(empty), "")["set"] == "dev"
+        assert _task_section(RunView(empty), "")["set"] == "dev"
 
 
 @pytest.mark.parametrize("kind", ["finetune", "seeds", "tune", "quickstart", "somebody's"])

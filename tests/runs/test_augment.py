@@ -88,8 +88,8 @@ def test_a_word_without_another_stays() -> None:
         model_of(tokenizer), tokenizer, [{"location": "f:1", "text": text, "label": "x"}], 40, 0, said.append
     )
     assert made and all("猫" in new["text"] and new["text"] != text for new in made)
-    assert len(said) == 1 and "the vocabulary has no other" in said[0]
-    with pytest.raises(UserError, match="no whole words to put in"):
+    assert len(said) == 1 and "the vocabulary has no replacement" in said[0]
+    with pytest.raises(UserError, match="no whole words to replace"):
         augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": "猫", "label": "x"}], 2, 0)
 
 
@@ -175,19 +175,19 @@ def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytes
 
 def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
     recipe = Recipe.build({"task": {"augment_mlm": 0.5}})
-    assert augment.share(recipe) == 0.5
+    assert recipe.task.augment_mlm == 0.5
     for text in (11, "words", -1):
         with pytest.raises(UserError, match="augment_mlm"):
             Recipe.build({"task": {"augment_mlm": text}})
     for task in (name for name in TASKS.names() if not TASKS[name].SPEC.training.augmentable_fields):
         with pytest.raises(UserError, match=task):
             augment.check(recipe, preset("bert-tiny"), task)
-    with pytest.raises(UserError, match="fills no masks"):
+    with pytest.raises(UserError, match="cannot fill masks"):
         augment.check(recipe, preset("gpt2-mini"), "classify")
     hf.save(model_of(store.tokenizer, heads=("pooler",)), tmp_path / "m", store.tokenizer)
     (tmp_path / "train.csv").write_text("text,label\na list,x\na class,y\n")
     with pytest.raises(UserError, match="no MLM head"):
         api.finetune(tmp_path / "m", train=tmp_path / "train.csv", augment_mlm=0.5, out=tmp_path / "r")
     tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(type="char"))
-    with pytest.raises(UserError, match="no words"):
+    with pytest.raises(UserError, match="are not words"):
         augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": "a cab"}], 1, 0)

@@ -180,13 +180,13 @@ def test_what_has_no_word_gives_no_counted_baseline(start: Path) -> None:
     task.__class__ = type("Other", (type(task),), {"SPEC": replace(task.SPEC, name="other", baseline="")})
     assert (
         baseline.count_based_baselines(task, rows, [], rows, Heard(quiet=True)) == {}
-        and "the task other names none" in told[1]
+        and "the task other has no baseline" in told[1]
     )
 
 
 def test_several_tasks_have_none(start: Path) -> None:
     recipe = {"tasks": {"a": {"name": "classify", "train": ["a.csv"]}}}
-    with pytest.raises(UserError, match="--baseline with several tasks"):
+    with pytest.raises(UserError, match="--baseline does not work with several tasks"):
         api.finetune(start, recipe=recipe, baseline=True)
 
 

@@ -17,7 +17,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.report.write", lambda run: None)
     real = budget.seconds_per_step
     monkeypatch.setattr(
-        budget, "seconds_per_step", lambda t, rows, phase, *_: real(t, rows, phase, 0.1, False) and 0.05
+        budget, "seconds_per_step", lambda t, rows, step_config, *_: real(t, rows, step_config, 0.1, False) and 0.05
     )
 
 
@@ -56,9 +56,9 @@ def test_several_tasks_have_minutes_too(tmp_path: Path) -> None:
     "given", ["document_attention=same_document", "embedding_init=random", "compile=on", "max_length=64"]
 )
 def test_what_only_pretraining_reads_is_refused(tmp_path: Path, given: str) -> None:
-    with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
+    with pytest.raises(UserError, match=f"train.{given}: fine-tuning does not use this setting"):
         run_in(tmp_path, "run", f"train.{given}")
-    with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
+    with pytest.raises(UserError, match=f"train.{given}: fine-tuning does not use this setting"):
         run_in(tmp_path, "run", f"train.{given}", num_seeds=2)
     assert not (tmp_path / "run").exists()
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from unmask import api
 from unmask.cli import app
-from unmask.cli.show.tables import rehearsal_lines
+from unmask.cli.show.tables import finetune_dry_run_lines
 from unmask.errors import UserError
 from unmask.runs import dry_run
 
@@ -22,7 +22,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dry_run, "SECONDS", 0.0)
+    monkeypatch.setattr(dry_run, "TIMING_SECONDS", 0.0)
     monkeypatch.setattr("unmask.report.write", lambda run: None)
     return tmp_path
 
@@ -113,8 +113,8 @@ def test_minutes_become_steps_and_frozen_weights_need_no_gradients(start: Path, 
     assert found["steps"] == pytest.approx((60 * 1.0) / found["seconds_per_step"], rel=0.5)
     part, memory = found["tasks"]["classify"], found["memory_bytes"]
     assert part["trainable_parameters"] < part["parameters"] and memory["gradients"] < 0.2 * memory["weights"]
-    text = dict(rehearsal_lines(found))
-    assert f"{part['trainable_parameters']:,} of them to train" in text["model"]
+    text = dict(finetune_dry_run_lines(found))
+    assert f"{part['trainable_parameters']:,} trainable" in text["model"]
 
 
 def test_several_tasks(start: Path, here: Path) -> None:
@@ -125,7 +125,7 @@ def test_several_tasks(start: Path, here: Path) -> None:
     found = api.dry_run_finetune(start, recipe={"tasks": tasks, "train": {"epochs": 1, "batch_size": 4}})
     assert found["tasks"]["mood"]["labels"] == ["neg", "pos"] and found["tasks"]["names"]["records"]["train"] == 27
     assert found["steps"] == -(-(36 + 27) // 4)
-    assert [text for label, text in rehearsal_lines(found) if label == "task"][1].startswith("names: tag")
+    assert [text for label, text in finetune_dry_run_lines(found) if label == "task"][1].startswith("names: tag")
     for more, word in (({"num_seeds": 2}, "--num-seeds"), ({"baseline": True}, "--baseline")):
-        with pytest.raises(UserError, match=f"{word} with several tasks"):
+        with pytest.raises(UserError, match=f"{word} does not work with several tasks"):
             api.dry_run_finetune(start, recipe={"tasks": tasks, "task": more})

@@ -162,7 +162,7 @@ def test_tasks_are_drawn_by_the_root_of_their_size_and_rows_are_read_in_turn() -
     )
     asked: list[tuple[int, int, int]] = []
     for n, loader in enumerate(loaders):
-        loader.batch = lambda a, b, phase, n=n: asked.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
+        loader.batch = lambda a, b, step_config, n=n: asked.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
     for step in range(60):
         taking.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
         taking.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
@@ -173,14 +173,14 @@ def test_tasks_are_drawn_by_the_root_of_their_size_and_rows_are_read_in_turn() -
 
 def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
     values = recipe(folder)
-    with pytest.raises(UserError, match="name files or a kind"):
+    with pytest.raises(UserError, match="both `tasks` and a `task`"):
         api.finetune(recipe=values | {"task": {"train": ["x.csv"]}}, out=tmp_path / "a")
     tasks = values["tasks"] | {"../x": values["tasks"]["people"]}
     with pytest.raises(UserError, match=r"'\.\./x'"):
         api.finetune(recipe=values | {"tasks": tasks}, out=tmp_path / "b")
     frozen = json.loads(json.dumps(values))
     frozen["tasks"]["people"]["freeze"] = "encoder"
-    with pytest.raises(UserError, match="together"):
+    with pytest.raises(UserError, match="share an encoder must have the same value of freeze"):
         api.finetune(recipe=frozen, out=tmp_path / "c")
 
 

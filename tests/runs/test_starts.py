@@ -71,9 +71,9 @@ def test_other_labels_of_the_same_count_are_drawn_anew_and_said(start: Path, tmp
     b = write(tmp_path / "b.jsonl", label=labels("p", "q"))
     other = prepare(folder, b)
     assert torch.equal(last(other)[0], last(prepare(start, b))[0]), "as without a head to begin with"
-    assert any("(x, y): drawn at random" in note for note in other.notes)
+    assert any("(x, y): a new one is initialized randomly" in note for note in other.notes)
     (folder / "unmask.json").unlink()  # of someone else: by config.json
-    assert any("(x, y): drawn at random" in note for note in prepare(folder, b).notes)
+    assert any("(x, y): a new one is initialized randomly" in note for note in prepare(folder, b).notes)
     assert not any("drawn" in note for note in prepare(folder, tmp_path / "a.jsonl").notes)
 
 
@@ -87,7 +87,9 @@ def test_tags_go_by_their_names_too(start: Path, tmp_path: Path) -> None:
     order = [first.task.task_state["labels"].index(name) for name in again.task.task_state["labels"]]
     assert order != [0, 1, 2] and torch.equal(last(again)[0], last(first)[0][order])
     other = prepare(folder, tagged("FILM"))
-    assert not torch.equal(last(other)[0], last(first)[0]) and any("drawn at random" in note for note in other.notes)
+    assert not torch.equal(last(other)[0], last(first)[0]) and any(
+        "initialized randomly" in note for note in other.notes
+    )
 
 
 def test_numbers_begin_in_the_units_of_the_start(start: Path, tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_one_output_is_a_number_only_where_it_was_one(start: Path, tmp_path: Pat
         saved(several, tmp_path / "several"), write(tmp_path / "b.jsonl", label=[n / 7 for n in range(30)])
     )
     assert isinstance(number.task.target_type, targets.Regression)  # type: ignore[attr-defined]
-    assert any("drawn at random" in note for note in number.notes)
+    assert any("initialized randomly" in note for note in number.notes)
 
 
 def test_the_mean_and_the_weights_are_of_the_records_that_are_trained_on(start: Path, tmp_path: Path) -> None:

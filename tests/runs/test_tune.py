@@ -148,18 +148,18 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
     made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
-    assert set(tune.space(made)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
+    assert set(tune.search_space(made)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
         "BERT's pooler is its own"
     )
     model_folder(folder / "modern", "modernbert-mini")
     given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
     modern = api.task_recipe(folder / "modern", **given)
-    assert set(tune.space(modern)) == {"lr", "batch_size", "warmup", "pooling"}
-    assert tune.default_values(prepare(modern), tune.space(modern))["pooling"] == "cls"
+    assert set(tune.search_space(modern)) == {"lr", "batch_size", "warmup", "pooling"}
+    assert tune.default_values(prepare(modern), tune.search_space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
-    assert "pooling" not in tune.space(tag)
+    assert "pooling" not in tune.search_space(tag)
     with pytest.raises(UserError, match="--params depth"):
-        tune.space(made, ["depth"])
+        tune.search_space(made, ["depth"])
 
 
 def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
     numbered(folder / "numbers.csv", 60)
     (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
     given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
-    with pytest.raises(UserError, match="r2, which decides between trials, is not defined"):
+    with pytest.raises(UserError, match="r2, the metric that trials are compared by, is not defined"):
         api.tune(
             folder / "model",
             train=folder / "numbers.csv",
@@ -218,7 +218,7 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
 
     def first(*sets: str) -> tuple[dict, dict]:
         made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
-        ranges = tune.space((job := prepare(made)).recipe)
+        ranges = tune.search_space((job := prepare(made)).recipe)
         return ranges, tune.default_values(job, ranges)
 
     ranges, values = first("train.layerwise_lr_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch_size=1")

@@ -145,13 +145,13 @@ def test_places_are_characters_of_the_raw_text(kind: str, cased: bool) -> None:
 
 
 def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
-    rows = task.encode(record("Who?", context), labelled=False)
+    rows = task.encode(record("Who?", context), labeled=False)
     assert len(rows) == len(logits)
     full = []
     for row, given in zip(rows, logits):
         values = np.full((len(row), 2), -5.0, np.float32)
         values[0] = given[0]
-        values[row.metadata.first : row.metadata.first + len(given) - 1] = given[1:]
+        values[row.metadata.first_position : row.metadata.first_position + len(given) - 1] = given[1:]
         full.append(values)
     return Outputs(full, rows, np.zeros(len(rows), int))
 
@@ -171,7 +171,7 @@ def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
     shares = np.exp([given[1 + s, 0] + given[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
     assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(shares.max() / shares.sum())
     short = task_of(tokenizer_of("char"), 12, max_answer_length=2, doc_stride=1)
-    rows = short.encode(record("Who?", "abcdefgh"), labelled=False)
+    rows = short.encode(record("Who?", "abcdefgh"), labeled=False)
     values = [np.zeros((len(row), 2), np.float32) for row in rows]
     for n, v in enumerate(values):
         v[0] = n - 1.0
@@ -181,7 +181,7 @@ def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
 
 def test_a_context_without_tokens_has_no_answer() -> None:
     task = task_of(tokenizer_of(), 32)
-    (row,) = task.encode(record("Who?", "\x00\x01"), labelled=False)
+    (row,) = task.encode(record("Who?", "\x00\x01"), labeled=False)
     (answer,) = task.decode(Outputs([np.zeros((len(row), 2), np.float32)], [row], np.zeros(1, int)))
     assert answer["answer"] == "" and answer["start"] is None and answer["candidates"] == []
     json.dumps(answer, allow_nan=False)
@@ -194,7 +194,7 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
         r = record("Who?", "abcd", "b" if n % 2 else "")
         (row,) = task.encode(r)
         logits = np.zeros((len(row), 2), np.float32)
-        first = row.metadata.first + 1
+        first = row.metadata.first_position + 1
         logits[first] = 5 if n % 2 else 4.5  # both say "b", the answerable ones a little surer
         logits[0] = 6
         records.append(r)
@@ -325,13 +325,13 @@ def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path)
     theirs, found = AutoModelForQuestionAnswering.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert p.task is not None
-    (row,) = p.task.encode(record(question, context), labelled=False)
+    (row,) = p.task.encode(record(question, context), labeled=False)
     batch = collate([row], p.tokenizer.pad)
     with torch.no_grad():
         out = theirs.eval()(input_ids=batch.input_ids, token_type_ids=batch.token_type_ids)
     s, e = int(out.start_logits.argmax()), int(out.end_logits.argmax())
     places = row.metadata.offsets
-    assert context[places[s - row.metadata.first][0] : places[e - row.metadata.first][1]] == "Paris"
+    assert context[places[s - row.metadata.first_position][0] : places[e - row.metadata.first_position][1]] == "Paris"
     null = out.start_logits[0, 0] + out.end_logits[0, 0]
     assert answer["score"] == near(float(out.start_logits[0, s] + out.end_logits[0, e] - null), 1e-4)
 
@@ -349,25 +349,23 @@ def test_answers_may_be_as_long_as_those_of_the_training_file(tmp_path: Path) ->
     run = api.finetune(start, train=train, steps=1, out=tmp_path / "run")
     assert not [f for f in run.read_json("findings.json") if f["kind"] == "answer length"]
     task = load(run.model).task
-    assert isinstance(task, Answer) and 40 <= task.longest <= 64
+    assert isinstance(task, Answer) and 40 <= task.max_answer_length <= 64
     (answer,) = perfect(task, record("Where?", f"Oslo法国{long}", long))
     assert answer["answer"] == long
 
     told = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
     result = CliRunner().invoke(app, [*told, "--set", "task.answer.max_answer_length=7"])
     said = " ".join(result.output.split())
-    assert (
-        result.exit_code == 0 and "8 of 24 answers have more than the 7 tokens of task.answer.max_answer_length" in said
-    )
+    assert result.exit_code == 0 and "8 of 24 answers are longer than task.answer.max_answer_length (7 tokens)" in said
     assert "--set task.answer.max_answer_length=42" in said
     task = load(tmp_path / "short").task
-    assert isinstance(task, Answer) and task.longest == 7
+    assert isinstance(task, Answer) and task.max_answer_length == 7
     found = api.doctor(train, model=start, overrides=["task.answer.max_answer_length=7"])["findings"]
     assert [f["kind"] for f in found if f["kind"] == "answer length"]
 
 
 def test_a_folder_that_says_nothing_of_it_gives_answers_of_thirty_tokens() -> None:
-    assert task_of(tokenizer_of()).longest == 30
+    assert task_of(tokenizer_of()).max_answer_length == 30
 
 
 def test_other_tasks_and_missing_parts_are_refused(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def task_of(tokenizer: Tokenizer, length: int = 32, **settings: Any) -> Choose:
     return Choose(Recipe.build({"task": settings}), tokenizer, {"length": length})
 
 
-def read(path: Path, text: str, labelled: bool = True) -> tuple[list[dict[str, Any]], list[Finding]]:
+def read(path: Path, text: str, labeled: bool = True) -> tuple[list[dict[str, Any]], list[Finding]]:
     path.write_text(text, "utf-8")
     findings: list[Finding] = []
     source = open_source(str(path), findings)
-    return Choose.SPEC.data_format.read(source, Recipe().task, findings, labelled), findings
+    return Choose.SPEC.data_format.read(source, Recipe().task, findings, labeled), findings
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -94,7 +94,7 @@ def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -
     records, (finding,) = read(tmp_path / "b.jsonl", rows)
     assert not finding.error and "count from 1" in finding.message and [r["label"] for r in records] == [0, 1, 2, 1, 0]
     (record,), findings = read(
-        tmp_path / "c.jsonl", json.dumps({k: ROW[k] for k in ("question", "choices")}), labelled=False
+        tmp_path / "c.jsonl", json.dumps({k: ROW[k] for k in ("question", "choices")}), labeled=False
     )
     assert not findings and "label" not in record
 
@@ -149,14 +149,14 @@ def test_rows_and_what_is_cut() -> None:
     task = task_of(tokenizer)
     (record,) = records_of(3)
     (example,) = task.encode(record)
-    rows = task.encode(record, labelled=False)
+    rows = task.encode(record, labeled=False)
     assert len(rows) == 3 and len(example.grouped_rows) == 2 and example.labels["choose.targets"].tolist() == [0]
     for row, choice in zip(rows, record["choices"]):
         assert row.token_type_ids is not None
         assert (row.input_ids.tolist(), row.token_type_ids.tolist()) == tokenizer.build_inputs_with_special_tokens(
             tokenizer.encode(record["text"]), tokenizer.encode(choice)
         )
-    (row, _, _) = task.encode(record | {"context": "grass"}, labelled=False)
+    (row, _, _) = task.encode(record | {"context": "grass"}, labeled=False)
     assert (
         row.input_ids.tolist()
         == tokenizer.build_inputs_with_special_tokens(
@@ -164,7 +164,7 @@ def test_rows_and_what_is_cut() -> None:
         )[0]
     )
     assert task.windowing.tally.overflowing.total() == 0
-    rows = task.encode(record | {"context": "grass snow " * 40}, labelled=False)
+    rows = task.encode(record | {"context": "grass snow " * 40}, labeled=False)
     assert task.windowing.tally.overflowing.total() == 1 and all(len(row) == 32 for row in rows)
     tail = tokenizer.encode(f"{record['text']} green")
     assert (
@@ -177,7 +177,7 @@ def test_rows_and_what_is_cut() -> None:
 def test_answers_and_scores() -> None:
     task = task_of(tokenizer_of())
     records = records_of(2, 4, 3)
-    rows = [task.encode(r, labelled=False) for r in records]
+    rows = [task.encode(r, labeled=False) for r in records]
     flat = [row for several in rows for row in several]
     values = [np.float32(v) for v in (0, 1, 5, 2, 3, 1, 0.5, 0.5, 0.5)]
     answers = task.decode(Outputs(values, flat, np.repeat(np.arange(3), [2, 4, 3])))  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
     assert p.task is not None
     batch = collate(
         p.task.encode(
-            inputs.make_record(p.task.spec, "The colour of snow is", "coal", "white", "blood"), labelled=False
+            inputs.make_record(p.task.spec, "The colour of snow is", "coal", "white", "blood"), labeled=False
         ),
         p.tokenizer.pad,
     )

@@ -53,14 +53,14 @@ def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:
 def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     task = task_of(store, 16, overflow="window")
     text = "the list of numbers is sorted in place by a method of the class and then it is returned " * 3
-    rows = task.encode({"text": text}, labelled=False)
+    rows = task.encode({"text": text}, labeled=False)
     ids = store.tokenizer.encode(text)
     assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.overflowing.total() == 1
     assert all(
         len(r) == 16 and r.input_ids[0] == store.tokenizer.cls and r.input_ids[-1] == store.tokenizer.sep for r in rows
     )
     assert rows[0].input_ids[1:-1].tolist() == ids[:14] and rows[-1].input_ids[1:-1].tolist() == ids[-14:]
-    assert len(task_of(store, 16).encode({"text": text}, labelled=False)) == 1
+    assert len(task_of(store, 16).encode({"text": text}, labeled=False)) == 1
     logits = np.array([[2.0, 0.0], [0.0, 5.0], [1.0, 0.0]])
     answers = task.decode(Outputs(list(logits), rows, np.array([0, 0, 1])))
     assert [a["label"] for a in answers] == ["class", "list"]
@@ -70,7 +70,7 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
 def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
     task = task_of(store, 64, token_mask_rate=0.25)
     (row,) = task.encode(
-        {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False
+        {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labeled=False
     )
     outs = [objective_of(task).corrupt(row, np.random.default_rng(n), StepConfig(0, 64)) for n in range(200)]
     share = np.mean([(o.input_ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
@@ -177,7 +177,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     assert raw["problem_type"] == problem
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
-    batch = collate([e for r in records[:8] for e in job.task.encode(r, labelled=False)], job.task.tokenizer.pad)
+    batch = collate([e for r in records[:8] for e in job.task.encode(r, labeled=False)], job.task.tokenizer.pad)
     with torch.no_grad():
         mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
         logits = theirs.eval()(input_ids=batch.input_ids, attention_mask=mask).logits.double().numpy()
@@ -253,12 +253,12 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     assert target_type.thresholds[0] < 0.35 and abs(target_type.thresholds[1] - 0.5) < 0.2
     assert after["macro_f1"] > before["macro_f1"] + 0.1
     one = targets.SingleLabel({"labels": ["x", "y"]})
-    labelled = [{"location": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
+    labeled = [{"location": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
     sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
     plain = [a["label"] for a in one.decode(sharp)]
-    one.task_state |= one.calibrate(sharp, labelled)
+    one.task_state |= one.calibrate(sharp, labeled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
-    found = one.details(one.decode(sharp), labelled)["calibration"]
+    found = one.details(one.decode(sharp), labeled)["calibration"]
     assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
 
 
@@ -321,7 +321,7 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
     path.write_text('{"text": "a", "label": 1.5}\n{"text": "b", "label": "much"}\n{"text": "c"}\n', "utf-8")
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "regression"}}))
     assert [(f.location.rpartition(":")[2], f.message) for f in findings] == [
-        ("2", "label is no number: 'much'"),
+        ("2", "the label 'much' is not a number"),
         ("3", "no label"),
     ]
     path.write_text(
@@ -331,7 +331,7 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
     assert target == "multi_label" and found[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "single_label"}}))
     assert [f.location.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
-    with pytest.raises(UserError, match=r"f:2: a label that is not among"):
+    with pytest.raises(UserError, match=r"f:2: the label is not one of the given labels"):
         targets.SingleLabel.fit_state(
             [{"location": "f:1", "label": "x"}, {"location": "f:2", "label": "z"}], ["x", "y"], "auto"
         )
@@ -344,7 +344,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
     recipe = make_recipe({"init_from": str(start), "task": task})
     said = run_banner(job := prepare(recipe), Run(tmp_path))
     assert said.startswith(
-        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels weigh more, macro f1"
+        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight, the best model is chosen by macro f1"
     )
     assert job.task.spec.metric() == "macro_f1"
 

@@ -10,7 +10,7 @@ from seqeval.scheme import IOB2, IOBES, Entities
 
 from unmask.labels.formats import schemes
 from unmask.tasks.tag import entities
-from unmask.tasks.tag.details import mistaken
+from unmask.tasks.tag.details import confusion_details
 
 warnings.filterwarnings("ignore", module="seqeval")
 NAMES = {"BIO": ("BI", IOB2), "BIOES": ("BIES", IOBES)}
@@ -60,10 +60,10 @@ def test_scores_are_seqevals(scheme: str, strict: bool) -> None:
 def test_nothing_is_divided_by_nothing() -> None:
     assert entities.scores([], []) == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "macro_f1": 0.0}
     assert entities.accuracy([], []) == 0.0
-    assert mistaken([], []) == {}
+    assert confusion_details([], []) == {}
 
 
 def test_rows_of_the_confusion_are_the_truth() -> None:
-    found = mistaken([["O", "B-a"], ["B-a"]], [["O", "O"], ["B-a"]])
+    found = confusion_details([["O", "B-a"], ["B-a"]], [["O", "O"], ["B-a"]])
     assert found == {"confusion": {"labels": ["B-a", "O"], "matrix": [[1, 1], [0, 1]]}}
-    assert mistaken([["a", "b", "c"]], [["a", "b", "c"]], most=2) == {}
+    assert confusion_details([["a", "b", "c"]], [["a", "b", "c"]], max_tags=2) == {}

@@ -209,7 +209,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
         "text": "text 1",
         "target": "some words 1",
     }
-    assert Generate.SPEC.data_format.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[
+    assert Generate.SPEC.data_format.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labeled=False)[
         0
     ]["text"]
     (tmp_path / "c.csv").write_text("text,target\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(9)))
@@ -341,6 +341,6 @@ def test_chinese_is_written_without_blanks(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["猫在垫子上睡觉。GPT 好"], TokenizerRecipe(min_frequency=1))
     task = Generate(Recipe(), tokenizer, {"length": 32, "language": "zh"})
     task.bind(preset("bert-tiny"))
-    assert task.write(tokenizer.encode("猫在垫子上。")) == "猫在垫子上。"
+    assert task.decode_text(tokenizer.encode("猫在垫子上。")) == "猫在垫子上。"
     assert task.score([{"output": "猫在"}], [{"target": "猫在垫子"}])["rouge1"] == pytest.approx(2 / 3)
     assert np.isfinite(list(task.score([{"output": ""}], [{"target": "猫"}]).values())).all()

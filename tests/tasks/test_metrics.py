@@ -138,7 +138,7 @@ def test_curves_as_scikit_learn() -> None:
         theirs = sk.precision_recall_curve(truth, scores)
         assert precision == pytest.approx(theirs[0][:-1][::-1]) and recall == pytest.approx(theirs[1][:-1][::-1])
     long = metrics.pr_curve(np.random.default_rng(0).random(5000), np.arange(5000) % 3 == 0)
-    assert len(long[0]) == metrics.POINTS and long[1][-1] == 1.0
+    assert len(long[0]) == metrics.MAX_CURVE_POINTS and long[1][-1] == 1.0
 
 
 def test_no_threshold_is_better_than_the_best() -> None:

@@ -42,9 +42,9 @@ class Mood(Task):
     def fit_state(cls, context, records, previous=None):
         return DataSummary(super().fit_state(context, records, previous).task_state | {"labels": sorted({r["mood"] for r in records})})
 
-    def encode(self, record, labelled=True):
+    def encode(self, record, labeled=True):
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(self.tokenizer.encode(record["text"])[: self.windowing.max_text_tokens()])
-        labels = self.targets(ids, self.task_state["labels"].index(record["mood"])) if labelled else {}
+        labels = self.targets(ids, self.task_state["labels"].index(record["mood"])) if labeled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]
 
     def targets(self, ids, label):
@@ -77,15 +77,15 @@ def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> 
     objective.check(Recipe(), kind.SPEC)
     if name in ("classify", "tag"):
         return objective.check(recipe, kind.SPEC)
-    with pytest.raises(UserError, match=rf"task\.token_mask_rate=0\.1 with the task {name}") as error:
+    with pytest.raises(UserError, match=rf"the task {name} does not support task\.token_mask_rate") as error:
         objective.check(recipe, kind.SPEC)
-    assert error.value.expected == "with one of classify, tag"
+    assert error.value.expected == "one of the tasks classify, tag"
 
 
 def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path) -> None:
     model_folder(tmp_path / "model")
     (tmp_path / "pairs.csv").write_text("text,positive\na film,a good film\na list,a list of numbers\n")
-    with pytest.raises(UserError, match=r"task\.token_mask_rate=0\.2 with the task embed"):
+    with pytest.raises(UserError, match=r"the task embed does not support task\.token_mask_rate"):
         api.finetune(
             tmp_path / "model",
             train=tmp_path / "pairs.csv",
@@ -117,7 +117,7 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
         if name == "moods":
             with pytest.raises(UserError, match=r"task\.token_mask_rate") as error:
                 api.finetune(tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **given)
-            assert error.value.expected == "with one of classify, mood, tag"
+            assert error.value.expected == "one of the tasks classify, mood, tag"
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name
 
 

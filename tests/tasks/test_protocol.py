@@ -60,7 +60,7 @@ def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
     assert first == want and second["weight"] == 0.0 and "beside" not in second
     assert [f.location for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
     assert FORM.matches(source)
-    asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labelled=False)
+    asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labeled=False)
     assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in asked)
     assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_key(SPEC, first) == ("it rains",)
     assert labels_of(SPEC, first) == ["for"] and target_key(SPEC, first) == "for"

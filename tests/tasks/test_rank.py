@@ -88,7 +88,7 @@ def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
     assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries from which nothing can be learnt
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
     records, found = read(str(tmp_path / "i.csv"))
-    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query of id '7' is another one" in found[0]
+    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query with the id '7' differs" in found[0]
     assert Rank.SPEC.data_format.matches(open_source(str(tmp_path / "t.csv"), []))
 
 
@@ -98,10 +98,10 @@ def test_lists_and_whole_records(tmp_path: Path) -> None:
     records, found = read(path, rank={"candidate_pool_size": 5})
     assert records[1]["passages"] == ["p1", "n1"] and records[1]["relevance"] == [1.0, 0.0]
     assert len(records[0]["passages"]) == 5 and records[0]["relevance"] == [1.0, 0, 0, 0, 0]
-    assert len(set(records[0]["passages"])) == 5 and "drawn" in found[0]
+    assert len(set(records[0]["passages"])) == 5 and "random ones were added" in found[0]
     assert records == read(path, rank={"candidate_pool_size": 5})[0]  # drawn once, and the same each time
     records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
-    assert found[0] == "w.jsonl:1: 2 passages and 1 relevances"
+    assert found[0] == "w.jsonl:1: 2 passages, but 1 relevances"
     assert pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
 
 
@@ -151,7 +151,7 @@ def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
     passages = {str(n): f"text {n}" for n in range(100_000)}
     records = [{"location": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
     begun = time.perf_counter()
-    judged._fill(records, passages, 20, [])
+    judged._add_random_passages(records, passages, 20, [])
     assert time.perf_counter() - begun < 1.0
     assert all(len(set(r["ids"])) == len(r["passages"]) == 20 and r["relevance"][1:] == [0.0] * 19 for r in records)
     assert len({tuple(r["ids"]) for r in records}) == 200
@@ -262,4 +262,4 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
 
 def test_a_query_needs_passages(store: TokenStore) -> None:
     with pytest.raises(UserError, match="no passages"):
-        task_of(store).encode({"query": "q", "passages": []}, labelled=False)
+        task_of(store).encode({"query": "q", "passages": []}, labeled=False)

@@ -132,8 +132,8 @@ def test_the_server_takes_a_predicate(run: Path) -> None:
 def test_a_predicate_for_a_model_without_one_and_files_of_both_kinds(run: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(run / "model")
     plain = Tag(Recipe(), tokenizer, {"labels": ["O", "B-x", "I-x"], "scheme": "BIO", "length": 32})
-    with pytest.raises(UserError, match="trained without any"):
-        plain.encode({"text": TEXT, "predicate": "told#1"}, labelled=False)
+    with pytest.raises(UserError, match="trained without predicates"):
+        plain.encode({"text": TEXT, "predicate": "told#1"}, labeled=False)
     mixed = (run.parent / "train.jsonl").read_text() + '{"words": ["Ann"], "tags": ["B-A0"], "predicate": null}\n'
     (tmp_path / "mixed.jsonl").write_text(mixed)
     with pytest.raises(UserError, match=r"mixed.jsonl:\d+: no predicate"):
@@ -146,7 +146,7 @@ def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
     tokenizer = Tokenizer.train([f"{' '.join(NAMES)} told ."] * 8, TokenizerRecipe(**settings))
     task_state = {"labels": ["O", "B-A0", "I-A0"], "scheme": "BIO", "predicate": True, "boundaries": {}}
     task = Tag(Recipe(), tokenizer, task_state | {"length": 64})
-    (row,) = task.encode({"text": TEXT, "predicate": "told#2"}, labelled=False)
+    (row,) = task.encode({"text": TEXT, "predicate": "told#2"}, labeled=False)
     text, words, own, at = row.metadata
     marks = [n for n, id in enumerate(row.input_ids.tolist()) if id == tokenizer.sep]
     begin = dict(zip(own.tolist(), at.tolist()))
@@ -156,7 +156,7 @@ def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
         (alone,) = tokenizer.encode_batch([(" " if word in (1, 2, 3, 4) else "") + text[slice(*words[word])]])
         assert row.input_ids[place] in alone.ids
     long = Tag(Recipe(), tokenizer, task_state | {"length": 24})
-    rows = long.encode({"text": " ".join([TEXT] * 9), "predicate": [4, 8]}, labelled=False)
+    rows = long.encode({"text": " ".join([TEXT] * 9), "predicate": [4, 8]}, labeled=False)
     second = tokenizer.encode("told")[:4]
     assert len(rows) > 3 and max(map(len, rows)) <= 24
     assert sorted(w for r in rows for w in r.metadata[2].tolist()) == list(range(54))

@@ -128,7 +128,7 @@ def look_for_a_better_one(rng: np.random.Generator) -> None:
     def at(threshold: float) -> float:
         return float(np.where(none > threshold, ~has, np.where(has, values, 0.0)).mean())
 
-    score, threshold = spans.best_threshold(values, none, answered, has, reachable=True)
+    score, threshold = spans.best_null_threshold(values, none, answered, has, reachable=True)
     assert at(threshold) == pytest.approx(score)
     assert score == pytest.approx(max(at(t) for t in [*none, none.min() - 1]))
 
@@ -189,7 +189,7 @@ def test_ten_thousand_windows_take_seconds() -> None:
     begun = time.process_time()
     found = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
     assert time.process_time() - begun < 2.0  # a tenth of them: about 0.2 s
-    assert len(found) == 334 and all(len(f.places) >= 3 for f in found)
+    assert len(found) == 334 and all(len(f.spans) >= 3 for f in found)
 
 
 def test_characters_are_those_of_the_raw_text() -> None:

@@ -82,7 +82,7 @@ def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
     rows: list[Example] = []
     values, numbers = [], []
     for n, (record, tags) in enumerate(zip(records, wanted)):
-        for row in task.encode(record, labelled=False):
+        for row in task.encode(record, labeled=False):
             _, _, own, at = row.metadata
             logits = np.zeros((len(row), len(task.labels)))
             logits[at, [task.labels.index(tags[w]) for w in own]] = 3.0
@@ -179,7 +179,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     words = ("Alice lives in New York . " * 9).split()
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
-    rows = task.encode({"text": text}, labelled=False)
+    rows = task.encode({"text": text}, labeled=False)
     assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.overflowing.total() == 1
     assert sorted(w for row in rows for w in row.metadata[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
@@ -188,12 +188,12 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     (answer,) = task.decode(outputs(task, [{"text": text}], [tags]))
     assert answer["tags"] == tags and len(answer["entities"]) == 18
     spans = [{"start": e["start"], "end": e["end"], "label": e["label"]} for e in answer["entities"]]
-    labelled = task.encode({"text": text, "spans": spans})
-    assert sum(len(row.labels["tag.targets"]) for row in labelled) == len(words)
+    labeled = task.encode({"text": text, "spans": spans})
+    assert sum(len(row.labels["tag.targets"]) for row in labeled) == len(words)
     cut = task_of(tokenizers["wordpiece"], 12, overflow="truncate")
-    assert len(cut.encode({"text": text}, labelled=False)) == 1
+    assert len(cut.encode({"text": text}, labeled=False)) == 1
     with pytest.raises(UserError, match="has room for 10"):
-        task_of(tokenizers["wordpiece"], 12, overflow="error").encode({"text": text}, labelled=False)
+        task_of(tokenizers["wordpiece"], 12, overflow="error").encode({"text": text}, labeled=False)
 
 
 def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
@@ -201,7 +201,7 @@ def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Toke
     record = {"text": "in NewYork", "spans": [{"start": 3, "end": 6, "label": "loc"}]}
     (row,) = task.encode(record)
     assert row.metadata[1] == [[0, 2], [3, 6], [6, 10]] and row.labels["tag.targets"].tolist() == [0, 3, 0]
-    (row,) = task.encode(record, labelled=False)
+    (row,) = task.encode(record, labeled=False)
     assert row.metadata[1] == [[0, 2], [3, 10]]
 
 
@@ -252,7 +252,7 @@ def test_other_schemes_and_a_folder_without_our_file(tokenizers: dict[str, Token
             record, [[0, 5], [6, 10]]
         ) == [tag, "O"]
     recipe = Recipe.build({"task": {"labels": ["O", "B-loc", "I-loc"]}})
-    with pytest.raises(UserError, match=r"task.labels lacks .*B-per"):
+    with pytest.raises(UserError, match=r"B-per.* occur in the training files, but not in task.labels"):
         Tag.fit_state(FitContext(recipe, config, tokenizers["wordpiece"]), [record])
 
 
@@ -285,7 +285,7 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert [theirs.config.id2label[n] for n in range(5)] == task.task_state["labels"]
     texts = ["Bob lives in New York.", "Nobody left."]
-    batch = collate([e for t in texts for e in task.encode({"text": t}, labelled=False)], task.tokenizer.pad)
+    batch = collate([e for t in texts for e in task.encode({"text": t}, labeled=False)], task.tokenizer.pad)
     with torch.no_grad():
         logits = theirs.eval()(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids

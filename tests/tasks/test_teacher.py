@@ -208,9 +208,9 @@ def test_other_labels_are_refused_by_name() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("one", tokenizer)
     for task_state, said in (
-        ({"labels": ["x", "y", "w"]}, "does not know z; it knows w"),
-        ({"labels": ["x", "y", "z", "w"]}, "it knows w"),
-        ({"target": "multi_label"}, "output is binary, the training file asks for choice"),
+        ({"labels": ["x", "y", "w"]}, "it does not have z; the training file does not have w"),
+        ({"labels": ["x", "y", "z", "w"]}, "the training file does not have w"),
+        ({"target": "multi_label"}, "output is binary, but the training file needs choice"),
     ):
         with pytest.raises(UserError, match=said):
             teacher.check_teacher(task, task_of("one", tokenizer, **task_state)[0])
@@ -219,7 +219,7 @@ def test_other_labels_are_refused_by_name() -> None:
     with pytest.raises(UserError, match="generate") as error:
         teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
     assert "unmask predict x FILE" in str(error.value.hint)  # the way there is
-    with pytest.raises(UserError, match=r"rank\.loss=point"):
+    with pytest.raises(UserError, match=r"rank\.loss=pointwise"):
         TASKS["rank"].check(
             Recipe.build({"task": {"teacher": "x", "rank": {"loss": "pointwise"}}}), preset("bert-tiny")
         )

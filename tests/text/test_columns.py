@@ -234,7 +234,7 @@ def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypat
     }
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
     (found,) = [f for f in api.doctor("train.jsonl")["findings"] if f["error"]]
-    assert found["hint"] == "answer_start: 32" and "3 places, the nearest is 32" in found["message"]
+    assert found["hint"] == "answer_start: 32" and "3 offsets, the nearest is 32" in found["message"]
     row["answers"][0]["answer_start"] = int(found["hint"].split()[1])
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
     assert api.doctor("train.jsonl")["errors"] == 0

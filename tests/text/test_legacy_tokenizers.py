@@ -105,7 +105,7 @@ def test_the_names_of_special_tokens_may_differ(tmp_path):
 
 def test_what_cannot_be_read_is_refused(tmp_path):
     write(tmp_path / "a", vocab__json={"a": 0})
-    with pytest.raises(UserError, match=r"vocab\.json without merges\.txt"):
+    with pytest.raises(UserError, match=r"vocab\.json needs merges\.txt"):
         Tokenizer.load(tmp_path / "a")
     (tmp_path / "b").mkdir()
     model = tmp_path / "b" / "spiece.model"

@@ -288,8 +288,8 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
 
 
 def test_the_bytes_do_not_depend_on_the_workers(text_file, tokenizers, tmp_path, expected, monkeypatch):
-    monkeypatch.setattr(prepare_module, "SMALL", 0)
-    monkeypatch.setattr(prepare_module, "BATCH", 20_000)
+    monkeypatch.setattr(prepare_module, "MIN_PARALLEL_CHARS", 0)
+    monkeypatch.setattr(prepare_module, "BATCH_CHARS", 20_000)
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=3), tmp_path / "store")
     assert files_of(tmp_path / "store") == files_of(expected)
     assert not list(tmp_path.glob("*partial*"))
@@ -301,9 +301,9 @@ def test_workers_import_no_torch():
 
 
 def test_a_worker_that_dies_is_reported(text_file, tokenizers, tmp_path, expected, monkeypatch):
-    monkeypatch.setattr(prepare_module, "SMALL", 0)
-    monkeypatch.setattr(prepare_module, "BATCH", 20_000)
-    monkeypatch.setattr(prepare_module, "JOURNAL", 1)
+    monkeypatch.setattr(prepare_module, "MIN_PARALLEL_CHARS", 0)
+    monkeypatch.setattr(prepare_module, "BATCH_CHARS", 20_000)
+    monkeypatch.setattr(prepare_module, "JOURNAL_BATCHES", 1)
 
     def kill_one(done: int, total: int, message: str) -> None:
         if message == "tokenizing" and (workers := workers_of(psutil.Process())):
@@ -424,7 +424,7 @@ from unmask.recipe import DataRecipe
 from unmask.errors import UserError
 
 text, tokenizer, out = sys.argv[1:4]
-module.BATCH, module.JOURNAL, module.SMALL = 10_000, 2, 0
+module.BATCH_CHARS, module.JOURNAL_BATCHES, module.MIN_PARALLEL_CHARS = 10_000, 2, 0
 calls = 0
 def progress(done, total, message):
     global calls
@@ -768,7 +768,7 @@ from unmask.text.corpus import Corpus
 from unmask.text.tokenizer import Tokenizer
 from unmask.recipe import DataRecipe
 
-module.SMALL = 0
+module.MIN_PARALLEL_CHARS = 0
 module.prepare(Corpus([sys.argv[1]]), Tokenizer.load(sys.argv[2]), DataRecipe(workers=2), sys.argv[3], lengths=(128,))
 """
 

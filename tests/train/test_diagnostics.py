@@ -50,8 +50,8 @@ def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
     name: str, optimizer: str, embeddings: str, said: list[str]
 ) -> None:
     settings = TrainRecipe.model_validate({"optimizer": optimizer, "embedding_init": embeddings})
-    advice = plateau_advice(settings, preset(name), new=True)
-    health = LossMonitor(unigram=5.0, steps=100, advice=advice)
+    advice = plateau_advice(settings, preset(name), is_new_model=True)
+    health = LossMonitor(unigram_entropy=5.0, steps=100, advice=advice)
     (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]
     assert "still at the unigram entropy" in warning and "learning rate" in warning
     every = ["modernbert-mini", "train.optimizer=muon", "train.embedding_init=corpus_statistics"]
@@ -59,4 +59,4 @@ def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
 
 
 def test_a_loaded_model_is_not_advised_another_preset() -> None:
-    assert "preset" not in plateau_advice(TrainRecipe(), preset("bert-mini"), new=False)
+    assert "preset" not in plateau_advice(TrainRecipe(), preset("bert-mini"), is_new_model=False)

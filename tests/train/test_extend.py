@@ -212,13 +212,13 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
 
 
 def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path: Path) -> None:
-    with pytest.raises(unmask.UserError, match="without a model to continue"):
+    with pytest.raises(unmask.UserError, match="needs --from"):
         unmask.pretrain(texts / "domain.txt", extend_vocab=4, steps=1, out=tmp_path / "a")
     store = unmask.prepare(texts / "domain.txt", tmp_path / "store", tokenizer=str(general))
-    with pytest.raises(unmask.UserError, match="is cut already"):
+    with pytest.raises(unmask.UserError, match="was already tokenized"):
         unmask.pretrain(store.path, init_from=str(general), extend_vocab=4, steps=1, max_length=32, out=tmp_path / "b")
     other = unmask.prepare(texts / "domain.txt", tmp_path / "other", vocab_size=100)
-    with pytest.raises(unmask.UserError, match="another tokenizer"):
+    with pytest.raises(unmask.UserError, match="different tokenizer"):
         unmask.pretrain(other.path, init_from=str(general), extend_vocab=4, steps=1, max_length=32, out=tmp_path / "c")
 
 

@@ -19,7 +19,7 @@ class Rows:
     def count(self, length: int) -> int:
         return len(self.lengths)
 
-    def example(self, epoch: int, i: int, phase: StepConfig) -> Example:
+    def example(self, epoch: int, i: int, step_config: StepConfig) -> Example:
         return Example(np.full(self.lengths[i], i + 1))
 
 
@@ -29,7 +29,7 @@ class Plain(Objective):
     def __init__(self) -> None:
         pass
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         return example
 
 

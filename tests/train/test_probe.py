@@ -50,7 +50,7 @@ def test_the_parts_add_up_to_the_whole_step(
     loader = Loader(RandomRows(made.rows, 1000, tokenizer), made, 0)
     p = plan(recipe, {32: 1000})
     trainer = probe._trainer(recipe, config, made, loader, p)
-    batches = micro_batches(loader, (0, 16), p.phase(0), 16, trainer.world)
+    batches = micro_batches(loader, (0, 16), p.step_config(0), 16, trainer.world)
     real = operations(lambda: trainer.step(0, batches))
     monkeypatch.setattr(probe, "_seconds", operations)
     monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
@@ -72,7 +72,7 @@ def _own(name: str):
 def test_a_large_model_is_never_made_whole(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--preset bert-large --dry-run`: shapes of all 24 layers, weights of two, and a bounded amount of work."""
     monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1e9)  # one row: the test need not be exact
-    monkeypatch.setattr(probe, "_update", lambda trainer, whole: 1.0)
+    monkeypatch.setattr(probe, "_update_seconds", lambda trainer, whole: 1.0)
     made: list[int] = []
     trainer = probe._trainer
 

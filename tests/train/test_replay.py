@@ -15,10 +15,10 @@ import unmask
 from unmask.batch import StepConfig
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
-from unmask.report.curves import of_text
+from unmask.report.curves import plot_pretraining
 from unmask.text.mix import InterleaveSchedule, ReplayPart, parse_replay
 from unmask.text.store import TokenStore
-from unmask.train.replay import ReplayLoader, ReplaySource, loader
+from unmask.train.replay import ReplayLoader, ReplaySource, build_loader
 
 RECIPE = {
     "model": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64},
@@ -44,41 +44,41 @@ def prepared(store: TokenStore, path: Path) -> TokenStore:
 def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> ReplayLoader:
     recipe = Recipe.build({"objective": "mlm"})
     several = [ReplaySource(ReplayPart(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
-    out = loader(store, several, recipe, build(recipe, store.tokenizer))
+    out = build_loader(store, several, recipe, build(recipe, store.tokenizer))
     assert isinstance(out, ReplayLoader)
     return out
 
 
 def test_every_batch_has_its_shares_and_every_row_is_used_once() -> None:
-    turns = InterleaveSchedule([Fraction("0.2"), Fraction("0.35")])
-    found = [turns.locate(n) for n in range(4000)]
+    schedule = InterleaveSchedule([Fraction("0.2"), Fraction("0.35")])
+    found = [schedule.locate(n) for n in range(4000)]
     for first in range(0, 4000, 40):
         counts = np.bincount([which for which, _ in found[first : first + 40]], minlength=3) / 40
         assert np.abs(counts - [0.45, 0.2, 0.35]).max() <= 2 / 40
     for which in range(3):
         mine = [n for w, n in found if w == which]
         assert mine == list(range(len(mine))), "each text's own rows, in order, none left out"
-    assert turns.rows(450) == 1000
+    assert schedule.rows(450) == 1000
 
 
 def test_another_mix_changes_nothing_of_the_corpus_rows(store: TokenStore, others: Path) -> None:
     news, poems = (prepared(store, others / f"{name}.txt") for name in ("news", "poems"))
-    a, b, phase = made(store, (news, "0.25")), made(store, (poems, "0.25")), StepConfig(0, 32, 0.15)
+    a, b, step_config = made(store, (news, "0.25")), made(store, (poems, "0.25")), StepConfig(0, 32, 0.15)
     for n in range(200):
-        same = bool(np.array_equal(a.example(n, phase).input_ids, b.example(n, phase).input_ids))
-        assert same == (a.turns.locate(n)[0] == 0)
+        same = bool(np.array_equal(a.example(n, step_config).input_ids, b.example(n, step_config).input_ids))
+        assert same == (a.schedule.locate(n)[0] == 0)
     alone = a.loaders[0]
-    own = [n for n in range(200) if a.turns.locate(n)[0] == 0]
+    own = [n for n in range(200) if a.schedule.locate(n)[0] == 0]
     for k, n in enumerate(own):
-        assert np.array_equal(a.example(n, phase).input_ids, alone.example(k, phase).input_ids)
+        assert np.array_equal(a.example(n, step_config).input_ids, alone.example(k, step_config).input_ids)
     assert a.count(32) == -(-alone.count(32) * 4 // 3)
 
 
 def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) -> None:
     news = prepared(store, others / "news.txt")
-    mixed, phase = made(store, (news, "0.2")), StepConfig(0, 32, 0.15)
+    mixed, step_config = made(store, (news, "0.2")), StepConfig(0, 32, 0.15)
     king = store.tokenizer.encode("king")
-    hits = [len(king) and set(king) <= set(mixed.before_and_after(n, phase)[0].input_ids) for n in range(500)]
+    hits = [len(king) and set(king) <= set(mixed.before_and_after(n, step_config)[0].input_ids) for n in range(500)]
     assert 0.15 < np.mean(hits) < 0.3
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_mixed_is_refused_before_the_text_is_read(
     with pytest.raises(unmask.UserError, match="nowhere"):
         unmask.pretrain(store.path, replay=["nowhere.txt:0.2"], steps=1, out=tmp_path / "a", **SHORT)
     foreign = unmask.prepare(others / "news.txt", tmp_path / "foreign", vocab_size=60)
-    with pytest.raises(unmask.UserError, match="another tokenizer"):
+    with pytest.raises(unmask.UserError, match="different tokenizer"):
         unmask.pretrain(store.path, replay=[f"{foreign.path}:0.2"], steps=1, out=tmp_path / "b", **SHORT)
 
 
@@ -137,7 +137,7 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
         [sys.executable, "-m", "unmask", "info", str(run.path)], capture_output=True, text=True, check=True
     )
     assert f"held-out of {store.path.name}" in done.stdout and "at step 0" in done.stdout
-    labels = [text.get_text() for text in of_text(run.events(), 5.0, 4).axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in plot_pretraining(run.events(), 5.0, 4).axes[0].get_legend().get_texts()]
     assert any("held-out of store" in label for label in labels)
     assert f"loss on {store.path.name}" in (run.path / "report.html").read_text()
 
@@ -151,7 +151,7 @@ def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path:
         out=tmp_path / "run", console=Console(), **SHORT,
     )  # fmt: skip
     said = capsys.readouterr().err
-    assert "| news: loss" in said and "mixed in, 50% of the rows" in said
+    assert "| news: loss" in said and "replay, 50% of the rows" in said
 
 
 def test_killed_in_the_middle_and_resumed_it_is_the_same_run(store: TokenStore, others: Path, tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
         Recipe.build({"mlm": {"mask_rate": "0.3:0.15"}}, ["train.steps=10", "train.max_length=64:0.8,128:0.2"]),
         {64: 9, 128: 9},
     )
-    assert [p.phase(s).length for s in range(10)] == [64] * 8 + [128] * 2
-    assert p.phase(0).mask_rate == pytest.approx(0.3)
-    assert p.phase(9).mask_rate == pytest.approx(0.15)
-    assert p.phase(8).index == 1
+    assert [p.step_config(s).length for s in range(10)] == [64] * 8 + [128] * 2
+    assert p.step_config(0).mask_rate == pytest.approx(0.3)
+    assert p.step_config(9).mask_rate == pytest.approx(0.15)
+    assert p.step_config(8).index == 1
     assert p.rows(8) == (0, 32)  # examples are counted anew in each stretch
     assert type(p).from_dict(p.as_dict()) == p
 

@@ -86,7 +86,7 @@ def test_a_table_that_others_read_is_trained_whole() -> None:
 
 def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
     job, _, _ = trained(folder, True)
-    batch = build_train_loader(job).batch(0, 4, plan_of(job.recipe, 16, 30).phase(0))
+    batch = build_train_loader(job).batch(0, 4, plan_of(job.recipe, 16, 30).step_config(0))
     seen: list[torch.Size] = []
     for layer in job.model.encoder.layers:
         layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))

@@ -42,8 +42,8 @@ def trainer_of(
 def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool = False) -> dict[str, torch.Tensor]:
     """Gradients of one batch of 32 cut into micro-batches, in float64."""
     trainer.model.double().train()
-    phase = StepConfig(0, 64, 0.15)
-    batches = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 32, micro)]
+    step_config = StepConfig(0, 64, 0.15)
+    batches = [loader.batch(a, b, step_config) for a, b in loading.micro_ranges(0, 32, micro)]
     counts, _, _ = trainer._global_counts(batches)
     trainer.optimizers.zero_grad()
     for batch in batches:
@@ -56,7 +56,10 @@ def loss64(trainer: Trainer, batch) -> dict:
     """The objective's loss without its cast to float32, which is for half-precision logits."""
     model = trainer.model
     hidden = model.encoder(
-        batch.input_ids, batch.attention_mask, batch.token_type_ids, at=trainer.objective.loss_positions(model, batch)
+        batch.input_ids,
+        batch.attention_mask,
+        batch.token_type_ids,
+        positions=trainer.objective.loss_positions(model, batch),
     )
     outputs = trainer.objective.logits_and_targets(model, hidden, batch)
     return {
@@ -134,9 +137,9 @@ def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
 
 def test_examples_do_not_depend_on_how_a_batch_is_cut(store: TokenStore) -> None:
     _, loader = trainer_of(store, {})
-    phase = StepConfig(0, 64, 0.15)
-    whole = loader.batch(0, 12, phase)
-    parts = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 12, 5)]
+    step_config = StepConfig(0, 64, 0.15)
+    whole = loader.batch(0, 12, step_config)
+    parts = [loader.batch(a, b, step_config) for a, b in loading.micro_ranges(0, 12, 5)]
     for row in range(12):
         part = parts[row // 5]
         n = int((whole.input_ids[row] != store.tokenizer.pad).sum())
@@ -152,7 +155,7 @@ def test_computing_only_what_the_loss_reads_changes_nothing(store: TokenStore, n
     assert at is not None
     assert len(at) < batch.input_ids.numel() / 2
     full = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
-    part = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids, at=at)
+    part = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids, positions=at)
     assert gap(full.flatten(0, 1)[at], part) <= 1e-12
     outputs = trainer.objective.logits_and_targets(model, part, batch)
     positions = batch.labels.get("mlm.positions")

@@ -55,7 +55,7 @@ def finetune(
 
     Checks the files, trains, evaluates and writes a report.
     """
-    from unmask.cli.show.tables import print_facts, rehearsal_lines, task_results
+    from unmask.cli.show.tables import finetune_dry_run_lines, print_facts, task_results
 
     console = Console(quiet=quiet or as_json)
     if resume:
@@ -64,7 +64,7 @@ def finetune(
         run = unmask.resume(resume, console=console)
     elif dry_run:
         expected = unmask.dry_run_finetune(model, recipe=recipe, overrides=overrides or (), console=console, **settings)
-        return print_json(expected) if as_json else print_facts(rehearsal_lines(expected))
+        return print_json(expected) if as_json else print_facts(finetune_dry_run_lines(expected))
     else:
         run = unmask.finetune(model, recipe=recipe, out=out, overrides=overrides or (), console=console, **settings)
     if int(os.environ.get("RANK", "0")):

@@ -8,10 +8,10 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_origin
 
 import typer
-from typer.core import TyperCommand
 from typer.main import get_command
 from typer.models import ArgumentInfo
 
+from unmask.cli.help import HelpCommand
 from unmask.console import Console
 from unmask.errors import UserError, command
 from unmask.renamed import FLAGS
@@ -32,33 +32,33 @@ def recipe_flags(name: str) -> Callable:
     """
 
     def add(function: Callable) -> Callable:
-        *own, _ = inspect.signature(function).parameters.values()  # without **settings
+        *options, _ = inspect.signature(function).parameters.values()  # without **settings
 
         @wraps(function)
-        def run(**given: Any) -> Any:
-            mine = {p.name: given.pop(p.name) for p in own}
-            return function(**mine, **_keywords(name, given))
+        def run(**values: Any) -> Any:
+            own = {p.name: values.pop(p.name) for p in options}
+            return function(**own, **_keywords(name, values))
 
-        run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         run.command = name  # type: ignore[attr-defined]
         return run
 
     return add
 
 
-class RecipeCommand(TyperCommand):
+class RecipeCommand(HelpCommand):
     """A command whose flags are created when its help or its arguments are parsed; until then neither the recipe nor pydantic is imported."""
 
-    _made = False
+    _flags_added = False
 
     @property
     def params(self) -> list[Any]:
         function: Any = getattr(self.callback, "__wrapped__", None)  # behind typer's own wrapper
-        if not self._made and hasattr(function, "command"):
+        if not self._flags_added and hasattr(function, "command"):
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
             app.command()(_with_flags(function, function.command))
-            made = get_command(app)
-            self._params, self.callback, self._made = made.params, made.callback, True
+            complete = get_command(app)
+            self._params, self.callback, self._flags_added = complete.params, complete.callback, True
         return self._params
 
     @params.setter
@@ -84,7 +84,7 @@ def renamed_error(old: str, new: str) -> NoReturn:
 
 
 def settings_of_command(name: str) -> "list[Setting]":
-    """The settings that a command has a flag for, in the order of its help."""
+    """Return the settings that a command has a flag for, in the order of its help."""
     from unmask.recipe import Recipe
     from unmask.settings import settings_of
 
@@ -96,8 +96,8 @@ def settings_of_command(name: str) -> "list[Setting]":
 
 def _with_flags(function: Callable, name: str) -> Callable:
     @wraps(function)
-    def run(**given: Any) -> Any:
-        return function(**given)
+    def run(**values: Any) -> Any:
+        return function(**values)
 
     own = inspect.signature(function).parameters.values()
     arguments = [p for p in own if any(isinstance(m, ArgumentInfo) for m in getattr(p.annotation, "__metadata__", ()))]
@@ -112,7 +112,7 @@ def _with_flags(function: Callable, name: str) -> Callable:
 
 
 def _flag(setting: "Setting") -> inspect.Parameter:
-    """A flag that is not given is None, or False if it takes no value."""
+    """Build a flag whose default is None, or False for a switch."""
     kind, *others = (kind for kind in setting.kinds if kind is not NoneType)
     takes: Any = kind if kind in (int, float) and not others else str
     metavar: str | None = setting.metavar or {int: "N", float: "NUMBER"}.get(takes, "TEXT")
@@ -140,11 +140,11 @@ def _flag(setting: "Setting") -> inspect.Parameter:
     )
 
 
-def _keywords(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The given flags, as the keywords of the Python functions take them."""
+def _keywords(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the given flags as keyword arguments of the Python function."""
     found = {}
     for setting in settings_of_command(name):
-        value = given[setting.keyword]
+        value = values[setting.keyword]
         if value is None or value is False or value == []:
             continue
         if get_origin(setting.field.annotation) is dict:
@@ -161,7 +161,10 @@ def _column_map(columns: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in columns]
     wrong = next((role for role, equals, name in pairs if not (role and equals and name)), None)
     if wrong is not None:
-        raise UserError(f"--column {wrong}", expected="--column ROLE=NAME or ROLE=NUMBER, e.g. --column text=review")
+        raise UserError(
+            f"--column {wrong} has no column name",
+            expected="--column ROLE=NAME or ROLE=NUMBER, e.g. --column text=review",
+        )
     return {role: name for role, _, name in pairs}
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from unmask import stopping
+from unmask.cli.help import wrap_example
 from unmask.console import Console
 from unmask.console import write_json as print_json
 from unmask.errors import UnknownTextWarning, UserError
@@ -82,7 +83,7 @@ def command(*examples: str) -> Callable:
     A user's mistake is printed without a traceback and exits with 2; Ctrl-C exits with 130, SIGTERM with 143."""
 
     def add(function: Callable) -> Callable:
-        shown = "\n".join(f"  {line}" for line in examples)
+        shown = "\n".join(f"  {line}" for example in examples for line in wrap_example(example))
         function.__doc__ = f"{(function.__doc__ or '').strip()}\n\n\b\nExamples:\n{shown}\n"
 
         @wraps(function)

@@ -101,4 +101,5 @@ def pretrain(
     elif quiet:
         write(str(run.path))
     else:
-        write(unmask.info(run.path)["example_command"])
+        report = run.path / "report.html"
+        write(unmask.info(run.path)["example_command"], *[str(report)] if report.exists() else ())

@@ -52,12 +52,12 @@ def tokenizer_train(
     from unmask.api import make_recipe
     from unmask.cli.show.tables import tokenizer_report
 
-    made = make_recipe(corpus, recipe, overrides or (), **settings)
-    report = unmask.train_tokenizer(None, out, recipe=made, console=Console(quiet=quiet or as_json))
+    settled = make_recipe(corpus, recipe, overrides or (), **settings)
+    report = unmask.train_tokenizer(None, out, recipe=settled, console=Console(quiet=quiet or as_json))
     return print_json(report) if as_json else tokenizer_report(report)
 
 
-@TOKENIZER.command("show")
+@TOKENIZER.command("show", cls=RecipeCommand)
 @command("unmask tokenizer show runs/tokenizer 'The president spoke.'")
 def tokenizer_show(
     folder: Annotated[str, typer.Argument(help="Tokenizer, model or run folder.", metavar="FOLDER")],
@@ -110,8 +110,10 @@ def prepare(
     """
     from unmask.api import make_recipe
 
-    made = make_recipe(corpus, recipe, overrides or (), **settings)
-    store = unmask.prepare(None, out, recipe=made, lengths=index_pairs or (), console=Console(quiet=quiet or as_json))
+    settled = make_recipe(corpus, recipe, overrides or (), **settings)
+    store = unmask.prepare(
+        None, out, recipe=settled, lengths=index_pairs or (), console=Console(quiet=quiet or as_json)
+    )
     if as_json:
         return print_json({"path": str(store.path), **store.meta})
     write(str(store.path))
@@ -135,12 +137,12 @@ def show_batch(
     from unmask.api import make_recipe
     from unmask.cli.show.render import batch_rows
 
-    made = make_recipe(None, None, overrides or (), objective=objective, max_length=max_length, **settings)
-    batch = unmask.show_batch(store, recipe=made, rows=rows)
+    settled = make_recipe(None, None, overrides or (), objective=objective, max_length=max_length, **settings)
+    batch = unmask.show_batch(store, recipe=settled, rows=rows)
     return print_json(batch) if as_json else write(batch_rows(batch))
 
 
-@CACHE.command("list")
+@CACHE.command("list", cls=RecipeCommand)
 @command("unmask cache list")
 def cache_list(as_json: Json = False) -> None:
     """List cached corpora and tokenizers."""
@@ -151,7 +153,7 @@ def cache_list(as_json: Json = False) -> None:
     return print_json(entries) if as_json else cache_table(entries)
 
 
-@CACHE.command("prune")
+@CACHE.command("prune", cls=RecipeCommand)
 @command(
     "unmask cache prune                 # unfinished work",
     "unmask cache prune --older-than 30",

@@ -131,8 +131,8 @@ def generate(
     settings = {k: v for k, v in options.items() if k not in ("model", "text", "as_json", "device", "backend")}
     from unmask.cli.show.render import continuation_text
 
-    made = unmask.load(model, device, backend).generate(text, **(settings | {"do_sample": do_sample or None}))
-    return print_json(made) if as_json else write(*map(continuation_text, made))
+    continuations = unmask.load(model, device, backend).generate(text, **(settings | {"do_sample": do_sample or None}))
+    return print_json(continuations) if as_json else write(*map(continuation_text, continuations))
 
 
 @command('unmask next-sentence runs/pretrain/bert-mini-1 "He opened the door." "The room was empty."')

@@ -1,4 +1,4 @@
-"""Checks of an export: what was written is loaded again and compared with the model. If it differs, the export fails.
+"""Checks of an export: the exported files are loaded and compared with the model. If they differ, the export fails.
 
 | precision | compared                                                              | fails                                       |
 |-----------|-----------------------------------------------------------------------|---------------------------------------------|
@@ -25,8 +25,8 @@ from unmask.text.tokenizer import Tokenizer
 
 MAX_DIFFERENCE = 1e-4
 MAX_DRIFT, MAX_VECTOR_DRIFT = 0.05, 0.01
-MAX_POINTS = 0.5  # by which a metric may decrease
-DECODER_STEPS = 3  # that are compared
+MAX_POINTS = 0.5  # maximum decrease of a metric, in points
+DECODER_STEPS = 3  # decoding steps to compare
 SENTENCES = (
     "The weather was bad, so they stayed at home and read.",
     "I would not recommend this film to anyone; it was far too long.",
@@ -40,7 +40,7 @@ SENTENCES = (
     "Water boils at one hundred degrees.",
     "这家饭店的菜又贵又难吃，不会再来了。",
     "Who wrote the book that lies on the table?",
-)  # of several kinds, for a model whose data is not given
+)  # varied sentences, for an export without --data
 
 Outputs = dict[str, list[np.ndarray]]  # name → values per row
 
@@ -84,24 +84,24 @@ def random_rows(config: ModelConfig) -> list[list[Example]]:
 
 def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int) -> Outputs:
     """Return all outputs of an engine for these rows, without padding."""
-    found: Outputs = {"the last hidden state": engine.hidden(rows)}
+    values_by_name: Outputs = {"the last hidden state": engine.hidden(rows)}
     if engine.config.decoder_layers:
-        return found | {"the decoder": _decoder_logits(engine, rows)}
+        return values_by_name | {"the decoder": _decoder_logits(engine, rows)}
     for head in engine.heads:
         if not HEADS[head].answers:
             continue
-        found[f"the head {head}"] = engine.logits(head, rows)
+        values_by_name[f"the head {head}"] = engine.logits(head, rows)
         if HEADS[head].reads == "vocabulary":
-            found[f"the head {head} at selected positions"] = engine.token_logprobs(head, rows)
+            values_by_name[f"the head {head} at selected positions"] = engine.token_logprobs(head, rows)
     if task is not None and task.spec.output != "text":
         values = engine.forward_rows(task.forward, rows, pad)
         tokens = task.SPEC.output_per == "token"
-        found[f"the task {task.name}"] = [v[: len(row)] if tokens else v for v, row in zip(values, rows)]
-    return found
+        values_by_name[f"the task {task.name}"] = [v[: len(row)] if tokens else v for v, row in zip(values, rows)]
+    return values_by_name
 
 
 def _decoder_logits(engine: Engine, rows: Sequence[Example]) -> list[np.ndarray]:
-    """Return the logits of a few decoding steps per row, (DECODER_STEPS, V), with given tokens."""
+    """Return the logits of a few decoding steps per row, (DECODER_STEPS, V), with fixed tokens."""
     start = engine.config.start_id
     settings = GenerationConfig(decoder_start_token_id=0 if start is None else start, pad_token_id=engine.config.pad_id)
     logits = []

@@ -71,13 +71,13 @@ def check_exportable(model: Model, task: Task | None) -> None:
 
 
 def plan(source: Source, int8: bool, out: Path) -> dict[str, Any]:
-    """Describe what would be written."""
+    """Return a description of the export, without writing it."""
     from unmask.exporting.graph import graphs_of, heads_of
 
     model, task = source.model, source.task
     graphs = graphs_of(model)
     suffix = "_quantized" if int8 else ""
-    found = {
+    description = {
         "folder": str(out),
         "format": "onnx",
         "precision": "int8" if int8 else "fp32",
@@ -90,12 +90,12 @@ def plan(source: Source, int8: bool, out: Path) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
     }
     if hf.GENERATOR in model.heads:
-        found["skipped"] = [f"{hf.GENERATOR}: export {source.folder / hf.GENERATOR} separately"]
-    return found
+        description["skipped"] = [f"{hf.GENERATOR}: export {source.folder / hf.GENERATOR} separately"]
+    return description
 
 
 def export(source: Source, out: Path, int8: bool, console: Console, measure: Any = None) -> dict[str, Any]:
-    """Write the folder; return what was written and how it was validated. `measure`: see checks.py."""
+    """Write the folder; return its description and the results of the checks. `measure`: see checks.py."""
     from unmask.exporting import checks
     from unmask.exporting.graph import graphs_of, outputs_of, write_graph
     from unmask.exporting.onnx_file import quantize
@@ -109,7 +109,7 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
     total, done = (len(graphs) + 1) * (2 if int8 else 1) + (1 if measure else 0), 0
     with atomic_folder(out) as folder, console.bar("export") as update:
 
-        def begin(step: str) -> None:
+        def start_step(step: str) -> None:
             nonlocal done
             update(done, total, step)
             done += 1
@@ -131,20 +131,20 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
         }
         write_json(folder / FILE, about)
         for graph in graphs:
-            begin(f"writing {graph.name}.onnx")
+            start_step(f"writing {graph.name}.onnx")
             write_graph(graph, folder / planned["graphs"][graph.name])
-        begin("comparing outputs")
+        start_step("comparing outputs")
         difference = checks.check_equal(engine, OnnxEngine(folder, "cpu"), task, tokenizer.pad)
         validation: dict[str, Any] = {"largest_difference": difference}
         if int8:
             for graph in graphs:
-                begin(f"quantizing {graph.name}.onnx")
+                start_step(f"quantizing {graph.name}.onnx")
                 quantize(folder / planned["graphs"][graph.name])
-            begin("comparing predictions")
+            start_step("comparing predictions")
             if measure is None:
                 validation |= checks.check_drift(engine, OnnxEngine(folder, "cpu"), task, tokenizer)
         if measure is not None:
-            begin("evaluating on the data")
+            start_step("evaluating on the data")
             reference, exported = (Predictor(e, tokenizer, task=task) for e in (engine, OnnxEngine(folder, "cpu")))
             validation |= checks.check_metric(measure, reference, exported)
         write_json(folder / FILE, about | {"validation": validation})

@@ -86,7 +86,7 @@ def quantize(file: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     proto = onnx.load(file)
-    del proto.graph.value_info[:]  # the exporter's shapes: the quantizer infers its own, and fails where they differ
+    del proto.graph.value_info[:]  # the exporter's shapes: the quantizer infers shapes and fails if they differ
     untie(proto)
     save(proto, file)
     large = file.with_name(f"{file.name}_data").exists()

@@ -63,7 +63,7 @@ def answers(
 
 def task_prompt(task: Task, text: str) -> Example:
     """What a model reads that is fine-tuned to write; `about`: tokens at the text's end that had no room."""
-    return task.encode({task.spec.inputs[0].key: text}, labelled=False)[0]
+    return task.encode({task.spec.inputs[0].key: text}, labeled=False)[0]
 
 
 def task_target(task: Task, text: str, target: str) -> list[int]:

@@ -30,8 +30,8 @@ def show_batch(store: str | Path, recipe: Recipe, rows: int) -> MaskedBatch:
     objective = build(recipe, opened.tokenizer)
     loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
     count = {n: loader.rows.count(n) for n, _ in length_schedule(recipe.train)}
-    phase = plan(recipe, count).phase(0)
-    examples = [loader.example(n, phase) for n in range(min(rows, count[phase.length]))]
+    step_config = plan(recipe, count).step_config(0)
+    examples = [loader.example(n, step_config) for n in range(min(rows, count[step_config.length]))]
     return masked_batch(examples, opened.tokenizer)
 
 

@@ -180,14 +180,14 @@ def _explain_prediction(
     engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None
 ) -> ExplainTarget:
     """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
-    rows = [_row(reader, row) for row in task.with_overflow("truncate").encode(record, labelled=False)]
+    rows = [_row(reader, row) for row in task.with_overflow("truncate").encode(record, labeled=False)]
     task = task.with_single_row(engine.config.max_positions)
     outputs = task.compute_outputs(engine, [record])
     aim = task.explain_target(outputs, record, target)
     if [e.input_ids.tolist() for e in outputs.examples] != [e.input_ids.tolist() for e, _ in rows]:
         raise UserError("the text is cut into other tokens than one row of it has", expected="a shorter, plainer text")
 
-    places: list[Any] = [(slice(None), *place) for place in aim.places]  # of every row
+    places: list[Any] = [(slice(None), *place) for place in aim.indices]  # of every row
 
     def value(model: Model, batch: Batch) -> Tensor:
         values = task.forward(model, batch)

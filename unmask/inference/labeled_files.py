@@ -1,4 +1,4 @@
-"""The records of a user's files, as a fine-tuned model reads them, and its scores on labelled ones."""
+"""The records of a user's files, as a fine-tuned model reads them, and its scores on labeled ones."""
 
 import re
 from collections import Counter
@@ -35,13 +35,13 @@ def read(
     task: Task,
     paths: Sequence[str],
     columns: dict[str, str],
-    labelled: bool,
+    labeled: bool,
     console: Console,
     skip: bool | None = None,
 ) -> tuple[list[Record], list[Finding]]:
     """The records of files, and the errors of the rows that were skipped; unless `skip`, what is wrong with one is an error.
 
-    Without `labelled`, labels are not looked at. `skip`: None for a verb without --bad-rows.
+    Without `labeled`, labels are not looked at. `skip`: None for a verb without --bad-rows.
     """
     findings: list[Finding] = []
     records: list[Record] = []
@@ -50,13 +50,13 @@ def read(
         own: list[Finding] = []
         source = open_source(path, own, columns=task.settings.columns | columns)
         given = kept_columns(task.settings.columns, source, file_fields(task.SPEC.fields)) | columns
-        read_one = partial(_read_one, task, given, labelled)
+        read_one = partial(_read_one, task, given, labeled)
         if skip and not source.empty:
             good, own, bad = bad_rows.good_records(task.SPEC, source, read_one, own)
             records, skipped = records + good, skipped + bad
         elif not source.empty:
             records += read_one(source, own)
-        findings += own if labelled else _without_label(own, source, task, given)
+        findings += own if labeled else _without_label(own, source, task, given)
     rows = not any(f.error and f.kind in (*bad_rows.FILE_KINDS, "not of the task") for f in findings)
     raise_errors(findings, hint=SKIP if skip is False and rows else None)
     log_warnings(findings, console)
@@ -75,14 +75,14 @@ def kept_columns(trained: dict[str, str], source: Source, may_be_files: Sequence
 
 
 def _read_one(
-    task: Task, given: dict[str, str], labelled: bool, source: Source, findings: list[Finding]
+    task: Task, given: dict[str, str], labeled: bool, source: Source, findings: list[Finding]
 ) -> list[Record]:
-    if not labelled:  # a label's column was named for the training file, and this one may have none
+    if not labeled:  # a label's column was named for the training file, and this one may have none
         labels = required_targets(task.SPEC.fields)
         given = {role: name for role, name in given.items() if role not in labels or name in source.columns}
         lines = (
             source.file_format == "text"
-            and len(required_fields(task.SPEC.fields, labelled=False)) == 1
+            and len(required_fields(task.SPEC.fields, labeled=False)) == 1
             and file_suffix(source.path) not in CONLL_SUFFIXES
         )
         if lines and not task.SPEC.data_format.matches(source):  # a text on each line
@@ -95,7 +95,7 @@ def _read_one(
     settings = task.settings.model_copy(update={"columns": given})
     names = {source.location(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
     try:
-        found = task.SPEC.data_format.read(source, settings, findings, labelled)
+        found = task.SPEC.data_format.read(source, settings, findings, labeled)
     except UserError as error:
         raise with_column_proposals(error, source, task.SPEC, settings) from None
     return [{"id": names[record["location"]]} | record if record["location"] in names else record for record in found]
@@ -115,7 +115,7 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
 def evaluate(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "error"
 ) -> dict[str, Any]:
-    """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
+    """Scores on labeled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
     bad_rows.check_choice(bad)
     task = predictor.require_task().with_overflow(None)
     records, skipped = read(task, paths, columns, True, console, skip=bad == "skip")

@@ -1,4 +1,4 @@
-"""DataFormat: the labelled files of a task, before any model: which files are such, and how their rows become records.
+"""DataFormat: the labeled files of a task, before any model: which files are such, and how their rows become records.
 
 `DataFormat(Field(…), Field(…))` reads any table by the names of its columns. A task whose files need more than that gives a subclass, held in
 its spec (`TaskSpec.form`).
@@ -30,13 +30,11 @@ class DataFormat:
         """The settings with what the training files decide where they say `auto`, before a file is read."""
         return settings
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
-        """A file's records, each with "at"; what is wrong goes to `findings`. Without `labelled`, labels are not read."""
-        needed = required_fields(self.fields, labelled)
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
+        """A file's records, each with "at"; what is wrong goes to `findings`. Without `labeled`, labels are not read."""
+        needed = required_fields(self.fields, labeled)
         columns = assign_columns(self.fields, source, settings, needed)
-        fields = [f for f in self.fields if f.name in columns and (labelled or f.use != "target")]
+        fields = [f for f in self.fields if f.name in columns and (labeled or f.use != "target")]
         records: list[Record] = []
         for at, row in table_rows(source, f"csv, tsv, jsonl or parquet with the columns {' and '.join(needed)}"):
             cells = [(field, row.get(columns[field.name])) for field in fields]

@@ -77,13 +77,13 @@ def usual_columns(fields: Sequence[Field]) -> dict[str, tuple[str, ...]]:
     return {field.name: field.columns for field in fields}
 
 
-def required_fields(fields: Sequence[Field], labelled: bool = True) -> tuple[str, ...]:
-    """Fields without which there is no record: the inputs, then, with `labelled`, the targets.
+def required_fields(fields: Sequence[Field], labeled: bool = True) -> tuple[str, ...]:
+    """Fields without which there is no record: the inputs, then, with `labeled`, the targets.
 
     >>> required_fields((Field("label", use="target"), Field("text"), Field("pair", required=False)))
     ('text', 'label')
     """
-    uses = ("input", "target") if labelled else ("input",)
+    uses = ("input", "target") if labeled else ("input",)
     return tuple(field.name for use in uses for field in fields if field.use == use and field.required)
 
 

@@ -1,6 +1,6 @@
-"""word2vec's encoder (Mikolov et al. 1301.3781): a vector per token, the same in every sentence.
+"""Encoder of word2vec (Mikolov et al. 1301.3781): one vector per token, the same in every sentence.
 
-What CBOW learns from, the mean of the vectors around a place, is its objective's business (`objectives/cbow.py`).
+The mean of the context vectors is computed by the objective (`objectives/cbow.py`).
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from unmask.model.config import ModelConfig
 
 
-class Vectors(nn.Module):
+class Embeddings(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.hidden, padding_idx=config.pad_id)
@@ -25,7 +25,7 @@ class CBOWEncoder(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
-        self.embeddings = Vectors(config)
+        self.embeddings = Embeddings(config)
 
     def forward(
         self,
@@ -33,12 +33,12 @@ class CBOWEncoder(nn.Module):
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         states: list[Tensor] | None = None,
-        at: Tensor | None = None,
+        positions: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
     ) -> Tensor:
-        """As `Encoder.forward`. No token sees another, so what may be seen changes nothing."""
-        x = self.embeddings.tokens(ids if at is None else torch.take(ids, at))
+        """As `Encoder.forward`. Tokens do not attend to each other, so masks, prefixes and documents have no effect."""
+        x = self.embeddings.tokens(ids if positions is None else torch.take(ids, positions))
         if states is not None:
             states.append(x)
         return x

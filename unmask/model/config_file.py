@@ -1,4 +1,4 @@
-"""config.json ↔ ModelConfig, and generation_config.json: what a model folder says of itself, read without torch."""
+"""Read and write config.json (↔ ModelConfig) and generation_config.json, without torch."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,14 +21,14 @@ from unmask.json_checks import (
 )
 from unmask.model.config import ModelConfig, change, presets
 from unmask.model.families import FAMILIES
+from unmask.model.family import Family
 from unmask.model.generation import GENERATION_KEYS
 from unmask.model.head_spec import HEADS
 
 GENERATION_FILE = "generation_config.json"
+MAX_UNNAMED_LABELS = 100_000  # num_labels without id2label
 
-
-# Keys of config.json that are read beside the ones that are a field of ModelConfig under another name.
-MAX_UNNAMED_LABELS = 100_000  # without names of their own
+# Keys of config.json that do not map directly to a field of ModelConfig.
 RULES: dict[str, Rule] = {
     "architectures": or_null(list_of(STRING)),
     "num_labels": or_null(
@@ -59,27 +59,30 @@ RULES: dict[str, Rule] = {
 
 
 def read_config(raw: dict[str, Any], file: str | Path = "config.json") -> ModelConfig:
-    """config.json → ModelConfig. A key that is not there has the value that transformers gives it."""
+    """Return the ModelConfig of a config.json. A missing key has the default of transformers."""
     name = raw.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise UserError(f"{file}: model_type is {shown(name)}", expected=", ".join(FAMILIES))
+        raise UserError(
+            f"{file}: the model_type is {shown(name)}, which is not supported", expected=", ".join(FAMILIES)
+        )
     family = FAMILIES[name]
     check_fields(file, raw, RULES)
     try:
-        return _config(raw, name, file)
+        return _parse_config(raw, family, file)
     except UserError as error:
         if error.message.startswith(str(file)):
             raise
         field = error.message.partition(":")[0]
-        got = error.message.replace(field, family.fields.get(field, field), 1)[:400]
-        raise UserError(f"{file}: {got}", expected=error.expected, hint=error.hint) from None
+        message = error.message.replace(field, family.fields.get(field, field), 1)[:400]
+        raise UserError(f"{file}: {message}", expected=error.expected, hint=error.hint) from None
 
 
-def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
-    family = FAMILIES[name]
+def _parse_config(raw: dict[str, Any], family: Family, file: str | Path) -> ModelConfig:
     values = {name: raw[key] for name, key in family.fields.items() if key in raw} | family.read(raw)
     for name, value in values.items():
-        if name.endswith("_id") and isinstance(value, list):  # several that end a text: generation_config.json's matter
+        if name.endswith("_id") and isinstance(
+            value, list
+        ):  # several end tokens: generation reads all of them from generation_config.json
             values[name] = value[0] if value else None
     if "generator_size" in raw:
         values["generator"] = raw["generator_size"]
@@ -92,19 +95,19 @@ def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
     if "unmask_labels" in raw:
         values["labels"] = tuple(raw["unmask_labels"])
     elif any(HEADS[head].labeled for head in family.architectures.get(declared(raw), ())):
-        # transformers leaves two classes with default names out of the file.
+        # transformers does not write two labels with default names.
         names = raw.get("id2label") or {str(i): f"LABEL_{i}" for i in range(raw.get("num_labels") or 2)}
         values["labels"] = _labels(names, file)
     return change(ModelConfig(**presets()[family.base]), **values)
 
 
 def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:
-    """id2label as a tuple, by number."""
+    """Return the names of id2label, ordered by number."""
     out = []
     for number in map(str, range(len(names))):
         if number not in names:
             raise UserError(
-                f"{file}: id2label has no {number}", expected=f"the numbers 0 to {len(names) - 1}, each a name"
+                f"{file}: id2label has no name for {number}", expected=f"a name for each of 0 to {len(names) - 1}"
             )
         check(file, f"id2label.{number}", names[number], (lambda v: isinstance(v, str | int | float), "a name"))
         out.append(str(names[number]))
@@ -112,31 +115,31 @@ def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:
 
 
 def write_config(config: ModelConfig, architecture: str = "", heads: Iterable[str] = ()) -> dict[str, Any]:
-    """ModelConfig → config.json, the inverse of `read_config`.
+    """Return the config.json of a ModelConfig, the inverse of `read_config`.
 
-    The names of labels only for a class that has them: others count their two outputs by the same key. Where a head
-    that the class has no place for has labels, they stand under a key of ours.
+    `id2label` is written only if the transformers class has labels, because other classes size their outputs by it.
+    Labels of a head that this class does not have are written to `unmask_labels`.
 
     >>> write_config(ModelConfig())["hidden_size"]
     768
     """
     family = FAMILIES[config.family]
     values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
-    if config.logit_position != "same":  # transformers has no such key, and its fill-mask pipeline reads at the mask
+    if config.logit_position != "same":  # not a key of transformers, which always reads logits at the mask
         values["unmask_logit_position"] = config.logit_position
-    labelled = [HEADS[head].reads for head in family.architectures.get(architecture, ()) if HEADS[head].labeled]
-    if config.problem and "row" in labelled:
+    labeled = [HEADS[head].reads for head in family.architectures.get(architecture, ()) if HEADS[head].labeled]
+    if config.problem and "row" in labeled:
         values["problem_type"] = config.problem
-    if not labelled and any(HEADS[head].labeled for head in heads):
+    if not labeled and any(HEADS[head].labeled for head in heads):
         values["unmask_labels"] = list(config.labels)
-    if labelled:
+    if labeled:
         values["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         values["label2id"] = {label: i for i, label in enumerate(config.labels)}
     return values
 
 
 def default_generation(config: ModelConfig) -> dict[str, Any]:
-    """generation_config.json of a new model: which ids begin and end, and what the family adds."""
+    """Return the generation_config.json of a new model: its special token ids and the family's defaults."""
     ids = {"bos_token_id": config.cls_id, "eos_token_id": config.sep_id, "pad_token_id": config.pad_id}
     if config.decoder_layers:
         ids["decoder_start_token_id"] = config.start_id
@@ -144,11 +147,12 @@ def default_generation(config: ModelConfig) -> dict[str, Any]:
 
 
 def read_generation(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """What a folder says of generation; one older than generation_config.json says it in config.json."""
+    """Return the generation options of a folder. Older folders have them in config.json."""
     if is_there(folder / GENERATION_FILE):
         return read_object(folder / GENERATION_FILE)
     return {key: value for key, value in settings.items() if key in GENERATION_KEYS}
 
 
 def declared(raw: dict[str, Any]) -> str:
+    """Return the class that config.json names in `architectures`, or ""."""
     return (raw.get("architectures") or [""])[0]

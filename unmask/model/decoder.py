@@ -1,7 +1,7 @@
-"""Decoder: the second half of T5 and BART. It reads its own tokens from left to right, and all of the encoder's states.
+"""Decoder of T5 and BART: causal self-attention over its own tokens and cross-attention to the encoder's states.
 
-Its layer is the encoder's with one sub-layer more, the attention to the encoder (Vaswani et al. 1706.03762 §3.1), and
-comes from the same traits. The token embedding is the encoder's, given with every call.
+A layer is the encoder's layer plus cross-attention (Vaswani et al. 1706.03762 §3.1), with the same ModelConfig. The token
+embedding is the encoder's and is passed to every call.
 """
 
 import torch.nn.functional as F
@@ -27,16 +27,16 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(config.hidden, 2 * inner, bias=config.attention_bias)
         self.out = nn.Linear(inner, config.hidden, bias=config.attention_bias)
 
-    def forward(self, x: Tensor, states: Tensor, mask: Tensor | None, past: LayerKVCache | None = None) -> Tensor:
-        """→ (B, U, D). `past`: filled at the first step, then read."""
+    def forward(self, x: Tensor, states: Tensor, mask: Tensor | None, cache: LayerKVCache | None = None) -> Tensor:
+        """Return (B, U, D). The first step fills `cache`; later steps read it."""
         B, T, _ = states.shape
         q = self.q(x).view(B, x.shape[1], self.heads, -1)
-        if past is None or past.keys is None or past.values is None:
+        if cache is None or cache.keys is None or cache.values is None:
             k, v = self.kv(states).view(B, T, 2, self.heads, -1).unbind(2)
-            if past is not None:
-                past.keys, past.values = k, v
+            if cache is not None:
+                cache.keys, cache.values = k, v
         else:
-            k, v = past.keys, past.values
+            k, v = cache.keys, cache.values
         y = F.scaled_dot_product_attention(
             q.transpose(1, 2),
             k.transpose(1, 2),
@@ -53,8 +53,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.pre = config.norm == "pre"
         self.attention, self.cross, self.mlp = Attention(config, causal=True), CrossAttention(config), MLP(config)
-        again = self.pre and first and config.embedding_norm
-        self.attention_norm = nn.Identity() if again else layer_norm(config)
+        normalized = self.pre and first and config.embedding_norm
+        self.attention_norm = nn.Identity() if normalized else layer_norm(config)
         self.cross_norm, self.mlp_norm = layer_norm(config), layer_norm(config)
         self.drop = nn.Dropout(config.dropout)
 
@@ -64,17 +64,19 @@ class DecoderLayer(nn.Module):
         bias: Tensor | None,
         states: Tensor,
         mask: Tensor | None,
-        at: Tensor | None = None,
-        past: LayerKVCache | None = None,
-        cross: LayerKVCache | None = None,
+        positions: Tensor | None = None,
+        cache: LayerKVCache | None = None,
+        cross_cache: LayerKVCache | None = None,
     ) -> Tensor:
-        """x (B, U, D) → (B, U, D), or (N, D) at `at`: the MLP of the last layer is done for those only."""
+        """x (B, U, D) → (B, U, D), or (N, D) at `positions`: the MLP of the last layer is computed only there."""
         if self.pre:
-            x = x + self.drop(self.attention(self.attention_norm(x), bias, None, past=past))
-            x = select_positions(x + self.drop(self.cross(self.cross_norm(x), states, mask, cross)), at)
+            x = x + self.drop(self.attention(self.attention_norm(x), bias, None, cache=cache))
+            x = x + self.drop(self.cross(self.cross_norm(x), states, mask, cross_cache))
+            x = select_positions(x, positions)
             return x + self.drop(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(x + self.drop(self.attention(x, bias, None, past=past)))
-        x = select_positions(self.cross_norm(x + self.drop(self.cross(x, states, mask, cross))), at)
+        x = self.attention_norm(x + self.drop(self.attention(x, bias, None, cache=cache)))
+        x = self.cross_norm(x + self.drop(self.cross(x, states, mask, cross_cache)))
+        x = select_positions(x, positions)
         return self.mlp_norm(x + self.drop(self.mlp(x)))
 
 
@@ -103,26 +105,26 @@ class Decoder(nn.Module):
         tokens: nn.Embedding,
         states: Tensor,
         mask: Tensor | None = None,
-        at: Tensor | None = None,
+        positions: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """ids (B, U), the encoder's states (B, T, D) and mask (B, T) → (B, U, D), or (N, D) at flattened positions.
+        """ids (B, U), the encoder's states (B, T, D) and mask (B, T) → (B, U, D), or (N, D) at flattened `positions`.
 
-        Padding stands after every token of a row and is never seen. `cache` holds the tokens before `ids`: first some,
-        then one by one.
+        Padding comes after all tokens of a row, so the causal mask hides it. `cache` holds the tokens before `ids`: after
+        the first call, `ids` has one token per row.
         """
         U, past = ids.shape[1], 0 if cache is None else cache.length
         assert past == 0 or U == 1
         check_length(self.config, past + U)
         x = self.embeddings(ids, None, past, tokens)
         bias = None if self.relative is None else self.relative(U, past)
-        seen = None if mask is None else mask[:, None, None, :]
+        cross_mask = None if mask is None else mask[:, None, None, :]
         for i, layer in enumerate(self.layers):
-            last = at if i == self.config.decoder_layers - 1 else None
+            selected = positions if i == self.config.decoder_layers - 1 else None
             if self.checkpointing:
-                x = checkpoint(layer, x, bias, states, seen, last, use_reentrant=False)
+                x = checkpoint(layer, x, bias, states, cross_mask, selected, use_reentrant=False)
             elif cache is None:
-                x = layer(x, bias, states, seen, last)
+                x = layer(x, bias, states, cross_mask, selected)
             else:
-                x = layer(x, bias, states, seen, last, cache.layers[i], cache.cross[i])
+                x = layer(x, bias, states, cross_mask, selected, cache.layers[i], cache.cross[i])
         return self.norm(x)

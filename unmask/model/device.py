@@ -1,4 +1,4 @@
-"""Where a model is computed, and how precisely."""
+"""Choose the device and the precision."""
 
 import subprocess
 import sys
@@ -9,29 +9,29 @@ from unmask.errors import UserError
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` = the best there is. One that is asked for and not there is an error."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """Return the device; `auto` selects the first available of cuda, mps and cpu. Raise UserError if it is not available."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = next(device for device, present in there.items() if present)
-    if not there.get(name):
+        name = next(device for device, present in available.items() if present)
+    if not available.get(name):
         raise UserError(
-            f"--device {name}, but torch {torch.__version__} finds none here",
-            expected=", ".join(device for device, present in there.items() if present),
-            hint="--device cpu, or leave it out",
+            f"--device {name}: torch {torch.__version__} finds no such device",
+            expected=", ".join(device for device, present in available.items() if present),
+            hint="use --device cpu, or remove --device",
         )
     return torch.device(name)
 
 
 def use_bf16(precision: str, device: torch.device) -> bool:
-    """`auto`: on GPUs that have it. CPUs without AMX are slower at it than at fp32."""
+    """Return whether to compute in bfloat16. `auto` uses it only on GPUs that support it: CPUs without AMX are faster in fp32."""
     if precision != "bf16":
         return precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
     if device.type == "cpu":
-        # Some virtual machines announce AMX and die of its first instruction: let a child process try.
+        # Some virtual machines report AMX support, but its first instruction kills the process: try it in a child process.
         trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
         if subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode:
             raise UserError(
-                "this processor announces bfloat16 and fails at it (the process would be killed)",
-                hint="--precision fp32, or in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
+                "this CPU reports bfloat16 support but crashes when using it",
+                hint="use --precision fp32, or set in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
             )
     return True

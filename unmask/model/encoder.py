@@ -1,6 +1,6 @@
-"""Encoder: token ids → hidden states. One class for every family; its ModelConfig says which Transformer it is.
+"""Encoder: token ids → hidden states. One class for every Transformer family; ModelConfig selects the variant.
 
-No attention mask exists unless something is hidden: full rows in a global layer take the kernel's fast path.
+An attention mask is built only if some token must be masked: full rows in a global layer use the kernel's fast path.
 """
 
 import torch
@@ -13,40 +13,40 @@ from unmask.model.config import ModelConfig
 from unmask.model.layers import Layer, Rotary, UnpaddedIndex, layer_norm
 from unmask.model.relative import Relative
 
-UNPAD_BELOW = 0.95  # share of a batch that is text, below which it is worth taking the padding out
+UNPAD_BELOW = 0.95  # unpad a batch if the fraction of its positions that are tokens is below this
 
 
 class Embeddings(nn.Module):
     tokens: nn.Embedding
 
     def __init__(self, config: ModelConfig, tokens: bool = True):
-        """Without `tokens` it has no table of its own and is given one: the decoder shares the encoder's."""
+        """`tokens=False`: no token embedding, because the decoder shares the encoder's and passes it to `forward`."""
         super().__init__()
         width, self.first = config.embedding_size, config.first_position
         self.scale = width**0.5 if config.embedding_scale else 1.0
-        # Padding learns nothing as an input, unless the decoder begins with it.
-        starts = config.decoder_layers > 0 and config.start_id == config.pad_id
+        # The padding embedding gets no gradient, unless the decoder starts with that token (T5).
+        pad_starts = config.decoder_layers > 0 and config.start_id == config.pad_id
         if tokens:
-            self.tokens = nn.Embedding(config.vocab_size, width, padding_idx=None if starts else config.pad_id)
+            self.tokens = nn.Embedding(config.vocab_size, width, padding_idx=None if pad_starts else config.pad_id)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(self.first + config.max_positions, width) if learned else None
         self.segments = nn.Embedding(config.segments, width) if config.segments else None
         self.norm = layer_norm(config, width) if config.embedding_norm else nn.Identity()
         self.drop = nn.Dropout(config.dropout)
-        mapped = width != config.hidden or config.embedding_map
-        self.project = nn.Linear(width, config.hidden) if mapped else nn.Identity()
+        projected = width != config.hidden or config.embedding_map
+        self.project = nn.Linear(width, config.hidden) if projected else nn.Identity()
 
     def forward(
         self, ids: Tensor, segments: Tensor | None, past: int = 0, tokens: nn.Embedding | None = None
     ) -> Tensor:
-        """The row's tokens after its first `past` ones."""
+        """Embed ids (B, T) that follow `past` cached tokens → (B, T, D)."""
         x = (self.tokens if tokens is None else tokens)(ids)  # (B, T, D)
         if self.scale != 1.0:
             x = x * self.scale
         if self.segments is not None:
-            # The order of the sums is transformers', to the last bit.
-            alike = segments is None or len(self.segments.weight) == 1  # RoBERTa has one vector for all
-            x = x + (self.segments.weight[0] if alike else self.segments(segments))
+            # The sums are in the same order as in transformers, for bitwise equal results.
+            single = segments is None or len(self.segments.weight) == 1  # RoBERTa has one vector for all segments
+            x = x + (self.segments.weight[0] if single else self.segments(segments))
         if self.positions is not None:
             first = self.first + past
             x = x + self.positions.weight[first : first + ids.shape[1]]
@@ -73,8 +73,8 @@ class Encoder(nn.Module):
         self.rotary = Rotary(*size, config.rope_theta) if rope else None
         self.local_rotary = Rotary(*size, config.local_rope_theta) if rope and any_local else None
         self.relative = Relative(config, config.causal) if config.positions == "relative" else None
-        self.unpad = False  # whether padding is left out of all but attention: for answers, never in an exported graph
-        self.checkpointing = False  # recompute activations in the backward pass: less memory, a third more work
+        self.unpad = False  # skip padding everywhere except in attention; for inference, never in an exported graph
+        self.checkpointing = False  # gradient checkpointing: less memory, about 33% more computation
 
     def forward(
         self,
@@ -82,73 +82,76 @@ class Encoder(nn.Module):
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         states: list[Tensor] | None = None,
-        at: Tensor | None = None,
+        positions: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
         cache: KVCache | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
+        """ids (B, T), mask (B, T) bool with True for tokens, segments (B, T) → hidden (B, T, D).
 
-        With `at` (N,), positions of the flattened batch, only those come out of the last layer: (N, D). Its MLP, most
-        of its work, is then not done for tokens that no loss reads.
-        `states`, an empty list, is given the embeddings, then what each layer made, the last after the final norm.
-        `prefix` (B,) and `documents` (B, T) say what tokens see (`batch.py`).
-        `weights`, an empty list, is given each layer's attention, (B, H, T, T).
-        `cache`, of a causal model, holds the tokens before `ids`, and takes these in: first a prompt, then one by one.
+        positions: (N,) indices into the flattened batch. The last layer then returns only these, (N, D), and skips the
+            MLP, most of its work, for all tokens that the loss does not read.
+        states: a list to which the embeddings and the output of each layer are appended, the last after the final norm.
+        prefix, documents: (B,) and (B, T), which tokens may attend to each other (see `batch.py`).
+        cache: for a causal model, the keys and values of the tokens before `ids`. The first call passes a prompt, each
+            later call one token.
+        weights: a list to which the attention probabilities of each layer, (B, H, T, T), are appended.
         """
         T = ids.shape[1]
         past = 0 if cache is None else cache.length
         assert cache is None or (self.config.causal and self.rotary is None and (past == 0 or T == 1))
         check_length(self.config, past + T)
         x = self.embeddings(ids, segments, past)
-        rows = None
+        unpadded = None
         if mask is not None and self.unpad and states is None and weights is None and not torch.compiler.is_compiling():
-            rows = UnpaddedIndex(mask) if mask.sum() < UNPAD_BELOW * mask.numel() else None
-            x = x if rows is None else rows.unpad(x)
-        everyone = make_attention_mask(T, ids.device, mask, self.config.causal, prefix, documents)
+            unpadded = UnpaddedIndex(mask) if mask.sum() < UNPAD_BELOW * mask.numel() else None
+            x = x if unpadded is None else unpadded.unpad(x)
+        global_mask = make_attention_mask(T, ids.device, mask, self.config.causal, prefix, documents)
         if self.relative is not None:
-            everyone = self.relative(T, past, everyone)
-        nearby = self._window(ids, everyone)
+            global_mask = self.relative(T, past, global_mask)
+        local_mask = self._local_mask(ids, global_mask)
         rope = None if self.rotary is None else self.rotary(T)
         local_rope = None if self.local_rotary is None else self.local_rotary(T)
         for i in range(self.config.layers):
             if states is not None:
                 states.append(x)
-            layer = self.layers[i % len(self.layers)]  # shared: the one there is
-            local = self.config.is_local(i)
-            seen = (x, nearby, local_rope) if local else (x, everyone, rope)
-            # Non-reentrant checkpointing restores the random state, so dropout repeats itself.
-            last = at if i == self.config.layers - 1 else None
+            layer = self.layers[i % len(self.layers)]  # ALBERT has one layer that is used every time
+            attention_inputs = (local_mask, local_rope) if self.config.is_local(i) else (global_mask, rope)
+            selected = positions if i == self.config.layers - 1 else None
             if self.checkpointing:
-                x = checkpoint(layer, *seen, last, use_reentrant=False)
+                # Non-reentrant checkpointing restores the random state, so dropout is the same in the recomputation.
+                x = checkpoint(layer, x, *attention_inputs, selected, use_reentrant=False)
             else:
-                x = layer(*seen, last, None if cache is None else cache.layers[i], weights, rows)
+                layer_cache = None if cache is None else cache.layers[i]
+                x = layer(x, *attention_inputs, selected, layer_cache, weights, unpadded)
         x = self.norm(x)
-        if rows is not None and at is None:
-            x = rows.repad(x)
+        if unpadded is not None and positions is None:
+            x = unpadded.repad(x)
         if states is not None:
             states.append(x)
         return x
 
-    def _window(self, ids: Tensor, everyone: Tensor | None) -> Tensor | None:
-        """What a local layer's tokens see: (B or 1, 1, T, T), or `everyone` where the window hides nothing."""
+    def _local_mask(self, ids: Tensor, global_mask: Tensor | None) -> Tensor | None:
+        """Return the attention mask of local layers, (B or 1, 1, T, T), or `global_mask` if the window covers the row."""
         T, reach = ids.shape[1], self.config.local_window // 2
         if self.local_rotary is None or reach + 1 >= T:
-            return everyone
-        place = torch.arange(T, device=ids.device)
-        distance = (place[:, None] - place[None, :]).abs()  # (T, T)
+            return global_mask
+        index = torch.arange(T, device=ids.device)
+        distance = (index[:, None] - index[None, :]).abs()  # (T, T)
         near = (distance <= reach)[None, None]
-        if everyone is None:
+        if global_mask is None:
             return near
-        # Padding far from any token would see nothing, and the softmax of nothing is NaN: it sees itself.
-        return (near & everyone) | (distance == 0)
+        # Each position attends to itself: the softmax of a fully masked row (padding far from any token) would be NaN.
+        return (near & global_mask) | (distance == 0)
 
 
 def check_length(config: ModelConfig, length: int) -> None:
+    """Raise UserError if a sequence of this length has more tokens than the model has positions."""
     if config.positions != "relative" and config.max_positions < length:
         raise UserError(
-            f"a sequence of {length} tokens", expected=f"at most {config.max_positions}, the model's positions"
+            f"a sequence of {length} tokens is too long for this model",
+            expected=f"at most {config.max_positions} tokens, the model's positions",
         )
 
 
@@ -160,25 +163,25 @@ def make_attention_mask(
     prefix: Tensor | None = None,
     documents: Tensor | None = None,
 ) -> Tensor | None:
-    """Which token sees which, as (B or 1, 1, T or 1, T) bool; None where the attention's own kind says it all.
+    """Build the attention mask, (B or 1, 1, T or 1, T) bool; None if the kernel needs no explicit mask.
 
-    In a causal row padding stands after every token and is never seen, so it needs no mask.
+    A causal row needs no mask for its padding, which comes after all tokens.
 
     >>> make_attention_mask(3, torch.device("cpu"), prefix=torch.tensor([2]))[0, 0].int().tolist()
     [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
     if causal and prefix is None and documents is None:
         return None
-    seen = None if mask is None else mask[:, None, None, :]
-    place = torch.arange(T, device=device)
+    visible = None if mask is None else mask[:, None, None, :]
+    index = torch.arange(T, device=device)
     if causal or prefix is not None:
-        before = (place[:, None] >= place[None, :])[None, None]
+        before = (index[:, None] >= index[None, :])[None, None]
         if prefix is not None:
-            before = before | (place < prefix[:, None])[:, None, None, :]
-        seen = before if seen is None else seen & before
+            before = before | (index < prefix[:, None])[:, None, None, :]
+        visible = before if visible is None else visible & before
     if documents is not None:
-        together = (documents[:, :, None] == documents[:, None, :])[:, None]
-        seen = together if seen is None else seen & together
-    if seen is not None and seen.shape[2] > 1:  # padding that sees nothing would be NaN: it sees itself
-        seen = seen | (place[:, None] == place[None, :])
-    return seen
+        same_document = (documents[:, :, None] == documents[:, None, :])[:, None]
+        visible = same_document if visible is None else visible & same_document
+    if visible is not None and visible.shape[2] > 1:  # a fully masked row of padding would be NaN: it attends to itself
+        visible = visible | (index[:, None] == index[None, :])
+    return visible

@@ -1,7 +1,7 @@
-"""Family: what makes a BERT a BERT, in one value without torch: its traits, its sizes, and its names in transformers.
+"""Family: the definition of a model family (BERT, GPT-2, …) without torch: its traits, presets and names in transformers.
 
-A family is one file in `families/`. One table of names serves both directions, reading a folder and writing it. Nothing
-outside a family's file asks for a family by name.
+Each family is one file in `families/`. The same table of names is used for loading and saving. Code outside this file
+never tests for a family by name.
 """
 
 from collections.abc import Callable
@@ -13,39 +13,37 @@ from unmask.errors import UserError
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
 
-# Names without .weight and .bias. A tuple: the parameter here is those tensors, one below the other.
+# Parameter name → tensor name in transformers, without .weight and .bias. A tuple: the parameter is their concatenation.
 Names = dict[str, str | tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Family:
     objective: str  # of its paper
-    fixed: dict[str, Any]  # traits that make it this family: its class in transformers cannot express others
-    defaults: dict[str, Any]  # traits that a recipe may change
-    architectures: dict[str, tuple[str, ...]]  # class in transformers → heads it holds; the first that fits is taken
+    fixed: dict[str, Any]  # ModelConfig fields that its transformers class cannot change
+    defaults: dict[str, Any]  # ModelConfig fields that a recipe may change
+    architectures: dict[str, tuple[str, ...]]  # transformers class → its heads; the first class that fits is used
     presets: dict[str, dict[str, Any]]
 
-    base: str  # the preset that gives the values a config.json leaves out
-    prefix: str  # before the encoder's names in every class but the bare model
+    base: str  # the preset with the values of keys that are missing in config.json
+    prefix: str  # of the encoder's tensors in every class except the bare model
     fields: dict[str, str]  # ModelConfig field → config.json key
-    names: Names  # of every parameter that is not in a head
+    names: Names  # of all parameters outside of heads
     heads: dict[str, Names]
-    unmask_only: bool = False  # transformers has no class for it: the folder opens here alone, with the names used here
-    read: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: {}  # fields that need more than another name …
-    write: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # … and back
-    copies: dict[str, str] = field(default_factory=dict)  # parameter → a second tensor, when embeddings are not tied
-    architecture_names: dict[str, Names] = field(
-        default_factory=dict
-    )  # class → names that it has elsewhere than `heads` says
-    ignored: str = r"(?!)"  # tensors that carry nothing: buffers, and what tying repeats
-    transposed: tuple[str, ...] = ()  # ends of the names here whose matrices lie on their side there
-    conditional_names: Callable[["ModelConfig"], Names] = lambda config: {}  # names that depend on the traits
-    decoder_start: str = "sep"  # what a decoder is given first: pad, cls or sep
-    tokenizer: dict[str, Any] = field(default_factory=dict)  # of a new one: fields of TokenizerRecipe; empty = BERT's
-    generation: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # generation_config.json beside the ids
+    unmask_only: bool = False  # transformers has no class for it; tensors keep the names of this package
+    read: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: {}  # config.json → fields that need a conversion
+    write: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # the inverse of `read`
+    copies: dict[str, str] = field(default_factory=dict)  # parameter → name of a second copy if embeddings are not tied
+    architecture_names: dict[str, Names] = field(default_factory=dict)  # class → names that differ from `heads`
+    ignored: str = r"(?!)"  # regular expression of tensors without information: buffers and copies of tied weights
+    transposed: tuple[str, ...] = ()  # suffixes of parameters whose matrices are transposed in transformers
+    conditional_names: Callable[["ModelConfig"], Names] = lambda config: {}  # names that depend on the config
+    decoder_start: str = "sep"  # the decoder's first token: pad, cls or sep
+    tokenizer: dict[str, Any] = field(default_factory=dict)  # TokenizerRecipe fields of a new tokenizer; empty = BERT's
+    generation: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # more keys of generation_config.json
 
 
-# What only some families have. The others keep these values, as their classes in transformers have no place for more.
+# Fields that only some families can change. Other families keep these values.
 BERT_DEFAULTS: dict[str, Any] = {
     "encoder": "transformer",
     "characters": False,
@@ -83,8 +81,8 @@ COMMON_FIELDS = {
 }
 
 
-def check_only(raw: dict[str, Any], what: str, **allowed: Any) -> None:
-    """Refuses a config.json with another value of a key than the one that the family here has."""
-    for key, only in allowed.items():
-        if raw.get(key, only) != only:
-            raise UserError(f"{what} folder with {key}: {raw[key]!r}", expected=f"{key}: {only!r}")
+def check_only(raw: dict[str, Any], family: str, **supported: Any) -> None:
+    """Raise UserError if config.json has a different value for one of these keys."""
+    for key, value in supported.items():
+        if raw.get(key, value) != value:
+            raise UserError(f"{key}: {raw[key]!r} is not supported for {family}", expected=f"{key}: {value!r}")

@@ -1,7 +1,7 @@
-"""Heads: small modules between hidden states and an answer. What others want to know of them is in head_spec.py.
+"""Heads: small modules that turn hidden states into logits. Their properties are in head_spec.py.
 
-A head over the vocabulary reads the positions it is given, never a whole row, so that vocabulary logits exist only where a
-loss or a caller asks for them.
+A vocabulary head reads only selected positions, never whole rows, so that vocabulary logits are computed only where a loss
+or a caller needs them.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from unmask.model.layers import ACTIVATION, layer_norm
 
 
 class MLM(nn.Module):
-    """Hidden states at chosen positions → vocabulary logits.
+    """Hidden states at selected positions → vocabulary logits.
 
     >>> from unmask.model.config import preset
     >>> MLM(preset("bert-tiny", vocab_size=50))(torch.zeros(3, 128), torch.zeros(50, 128)).shape
@@ -33,15 +33,15 @@ class MLM(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        """hidden (N, D), embedding (V, D), unused when the head has its own matrix → (N, V)."""
+        """hidden (N, D), embedding (V, D), which is ignored if the head has its own matrix → (N, V)."""
         weight = embedding if self.decoder is None else self.decoder.weight
         return F.linear(self.norm(self.activation(self.dense(hidden))), weight, self.bias)
 
 
 class LM(nn.Module):
-    """Hidden states at chosen positions → vocabulary logits, without a transform of its own.
+    """Hidden states at selected positions → vocabulary logits, without another layer in between.
 
-    BART's bias is no parameter: it is 0 in its training and only shifts what a user wants shifted.
+    BART's bias is a buffer, not a parameter: training keeps it at 0, and users may set it to shift logits.
     """
 
     final_logits_bias: Tensor | None
@@ -53,7 +53,7 @@ class LM(nn.Module):
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size) if config.decoder_bias else None)
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        """As MLM's."""
+        """As `MLM.forward`."""
         weight = embedding if self.decoder is None else self.decoder.weight
         logits = F.linear(hidden if self.scale == 1.0 else hidden * self.scale, weight)
         return logits if self.final_logits_bias is None else logits + self.final_logits_bias[0]
@@ -62,14 +62,14 @@ class LM(nn.Module):
 class CBOW(nn.Module):
     """Means of context vectors (N, D) → vocabulary logits (word2vec 1301.3781)."""
 
-    def __init__(self, config: ModelConfig, width: int = 0, own: bool = False):
+    def __init__(self, config: ModelConfig, width: int = 0, tie: bool = True):
         super().__init__()
-        own = own or not config.tie
-        self.decoder = nn.Linear(width or config.hidden, config.vocab_size, bias=False) if own else None
+        tie = tie and config.tie
+        self.decoder = None if tie else nn.Linear(width or config.hidden, config.vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        """As MLM's."""
+        """As `MLM.forward`."""
         return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
 
 
@@ -77,36 +77,36 @@ class BiLM(CBOW):
     """One direction's states (N, D / 2) → vocabulary logits; both directions share it (ELMo 1802.05365)."""
 
     def __init__(self, config: ModelConfig):
-        # a model that reads characters has no matrix of tokens to share
-        super().__init__(config, config.hidden // 2, own=config.characters)
+        # A model that reads characters has no token embedding to share.
+        super().__init__(config, config.hidden // 2, tie=not config.characters)
 
 
 class Pooler(nn.Module):
-    """A row's hidden states → one vector: act(dense([CLS])), or norm(act(dense([CLS] or the mean)))."""
+    """Hidden states of a row → one vector: act(dense([CLS])), or norm(act(dense([CLS] or the mean)))."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        normed = config.pooling in ("cls", "mean")
+        normalized = config.pooling in ("cls", "mean")
         self.mean = config.pooling == "mean"
         self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
-        activation = (config.head_activation or config.activation) if normed else config.pooling
+        activation = (config.head_activation or config.activation) if normalized else config.pooling
         self.activation = ACTIVATION[activation]
-        self.norm = layer_norm(config) if normed else nn.Identity()
+        self.norm = layer_norm(config) if normalized else nn.Identity()
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """hidden (B, T, D), mask (B, T) bool → (B, D); without a mean, hidden may be that of the first tokens alone, (B, D)."""
+        """hidden (B, T, D), mask (B, T) bool → (B, D). For [CLS] pooling, hidden may contain only the first tokens, (B, D)."""
         if not self.mean:
             row = hidden if hidden.ndim == 2 else hidden[:, 0]
         elif mask is None:
             row = hidden.mean(1)
         else:
-            kept = mask[:, :, None].to(hidden.dtype)
-            row = (hidden * kept).sum(1) / kept.sum(1)
+            weights = mask[:, :, None].to(hidden.dtype)
+            row = (hidden * weights).sum(1) / weights.sum(1)
         return self.norm(self.activation(self.dense(row)))
 
 
 class NSP(nn.Module):
-    """Pooled (B, D) → (B, 2): logit 0 = B follows A, logit 1 = B comes from elsewhere, as Google and transformers."""
+    """Pooled (B, D) → (B, 2): logit 0 = B follows A, logit 1 = B is from elsewhere, as in Google's BERT and transformers."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -117,7 +117,7 @@ class NSP(nn.Module):
 
 
 class SOP(NSP):
-    """Pooled (B, D) → (B, 2): logit 0 = the two halves stand in their order, logit 1 = swapped (ALBERT 1909.11942)."""
+    """Pooled (B, D) → (B, 2): logit 0 = the two segments are in order, logit 1 = swapped (ALBERT 1909.11942)."""
 
 
 class Classify(nn.Module):
@@ -126,22 +126,23 @@ class Classify(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.drop = classifier_dropout(config)
-        self.out = nn.Linear(config.hidden, label_count(config, "classify"))
+        self.out = nn.Linear(config.hidden, self.size(config))
+
+    def size(self, config: ModelConfig) -> int:
+        return label_count(config, "classify")
 
     def forward(self, pooled: Tensor) -> Tensor:
         return self.out(self.drop(pooled))
 
 
-class Choose(nn.Module):
-    """Pooled (B, D) → (B,): how well each row answers; a softmax over the rows of one question makes the choice."""
+class Choose(Classify):
+    """Pooled (B, D) → (B,): a score per row; the softmax over the rows of one question selects the answer."""
 
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.drop = classifier_dropout(config)
-        self.out = nn.Linear(config.hidden, 1)
+    def size(self, config: ModelConfig) -> int:
+        return 1
 
     def forward(self, pooled: Tensor) -> Tensor:
-        return self.out(self.drop(pooled)).squeeze(-1)
+        return super().forward(pooled).squeeze(-1)
 
 
 class Tag(nn.Module):
@@ -167,18 +168,18 @@ class Tag(nn.Module):
 
 
 class Answer(Tag):
-    """Hidden states (…, D) → (…, 2): how well an answer begins, and ends, at each token."""
+    """Hidden states (…, D) → (…, 2): scores of an answer that starts, and that ends, at each token."""
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        self.drop = nn.Dropout(0.0)  # BERT's has none
+        self.drop = nn.Dropout(0.0)  # as in BERT
 
     def size(self, config: ModelConfig) -> int:
         return 2
 
 
 class RTD(nn.Module):
-    """Hidden states (…, D) → (…): above 0 where the token looks replaced (ELECTRA 2003.10555)."""
+    """Hidden states (…, D) → (…): above 0 if the token was probably replaced (ELECTRA 2003.10555)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -196,13 +197,15 @@ def classifier_dropout(config: ModelConfig) -> nn.Dropout:
 
 def label_count(config: ModelConfig, head: str) -> int:
     if not config.labels:
-        raise UserError(f"a {head} head without labels", expected='labels=("negative", "positive") in the config')
+        raise UserError(
+            f"cannot create a {head} head without labels", expected='labels=("negative", "positive") in the config'
+        )
     return len(config.labels)
 
 
 @torch.no_grad()
 def reorder_outputs(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
-    """Put a layer's outputs, called `old`, into the order of `new`; False when these are other names.
+    """Reorder the outputs of a layer from the order of names `old` to `new`; return False if the names differ.
 
     >>> out = nn.Linear(1, 2)
     >>> no = out.bias[0].item()
@@ -219,13 +222,13 @@ def reorder_outputs(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> b
 
 @torch.no_grad()
 def fold_target_scale(out: nn.Linear, mean: float, sd: float) -> None:
-    """Put a scale into a layer whose output is in standard deviations from the mean: it then gives the numbers themselves."""
+    """Change a layer that outputs standardized values (z-scores) so that it outputs values on the original scale."""
     out.weight.mul_(sd)
     out.bias.mul_(sd).add_(mean)
 
 
 @torch.no_grad()
 def unfold_target_scale(out: nn.Linear, mean: float, sd: float) -> None:
-    """Take it out again."""
+    """Undo `fold_target_scale`."""
     out.weight.div_(sd)
     out.bias.sub_(mean).div_(sd)

@@ -1,8 +1,8 @@
-"""The folder format, which is Hugging Face's: config.json and model.safetensors, under the names transformers uses.
+"""Load and save model folders in the format of Hugging Face: config.json and model.safetensors, with transformers' names.
 
-A family's file says which config.json key is which ModelConfig field, and which tensor there is which parameter here;
-this reads it in both directions. Saving writes the class that opens the folder into `architectures`; heads for which
-that class has no place go into heads.safetensors.
+The family's file maps config.json keys to ModelConfig fields and tensor names to parameters, for both directions. `save`
+writes the transformers class that opens the folder to `architectures`. Heads that this class does not have are saved in
+heads.safetensors.
 """
 
 import re
@@ -44,12 +44,12 @@ from unmask.model.weights import (
 )
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
-LARGEST_NEW = 10**8  # parameters of heads that a folder lacks, at most, unless its weights have more
-GENERATOR = "generator"  # the head that is a model, and its folder
+MAX_NEW_PARAMETERS = 10**8  # of heads that are missing in a folder, unless its weights have more
+GENERATOR = "generator"  # the head that is itself a model, and the name of its folder
 
 
 class SavableTokenizer(Protocol):
-    """What `save` asks of a tokenizer."""
+    """The tokenizer interface that `save` needs."""
 
     def save(self, folder: Path, *, segments: bool, max_length: int) -> Any: ...
 
@@ -57,30 +57,29 @@ class SavableTokenizer(Protocol):
 def save(
     model: Model, folder: str | Path, tokenizer: SavableTokenizer | None = None, extra: dict[str, Any] | None = None
 ) -> str:
-    """Write the model's folder and return the class in transformers that opens it.
+    """Write the model folder and return the transformers class that opens it.
 
-    `extra` adds keys to config.json. Files are written one after the other: for an atomic save give a temporary
-    folder, and rename it.
+    `extra` adds keys to config.json. The save is not atomic: pass a temporary folder and rename it if you need that.
     """
     config, family, folder = model.config, FAMILIES[model.config.family], Path(folder)
     architecture = config.architecture(model.heads)
-    held = family.architectures[architecture]
+    class_heads = family.architectures[architecture]
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    placed: dict[str, Tensor] = {}
-    beside: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}  # of model.safetensors
+    head_tensors: dict[str, Tensor] = {}  # of heads.safetensors
     for name, value in state.items():
-        if name.startswith("heads.") and name.split(".")[1] not in held:
+        if name.startswith("heads.") and name.split(".")[1] not in class_heads:
             if name.split(".")[1] != GENERATOR:
-                beside[name] = value
+                head_tensors[name] = value
             continue
         targets = hf_tensor_names(family, name, config, architecture)
         for target, part in zip(targets, value.chunk(len(targets)), strict=True):
-            # safetensors refuses views of one storage
-            placed[target] = part.t().contiguous().clone() if _is_transposed(family, name) else part.clone()
+            # clone: safetensors rejects tensors that share memory
+            tensors[target] = part.t().contiguous().clone() if _is_transposed(family, name) else part.clone()
         if name in family.copies and not config.tie:
-            placed[family.copies[name]] = value.clone()
+            tensors[family.copies[name]] = value.clone()
     if architecture.endswith("Model") and not architecture.endswith("HeadModel"):
-        placed = {name.removeprefix(family.prefix): value for name, value in placed.items()}
+        tensors = {name.removeprefix(family.prefix): value for name, value in tensors.items()}
 
     folder.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"architectures": [architecture], "model_type": config.family}
@@ -89,9 +88,9 @@ def save(
     settings["dtype"] = str(model.embedding.dtype).removeprefix("torch.")
     settings |= write_config(config, architecture, model.heads) | (extra or {})
     write_json(folder / "config.json", settings, indent=2, sort_keys=True)
-    save_file(placed, folder / "model.safetensors", {"format": "pt"})
-    if beside:
-        save_file(beside, folder / HEADS_FILE, {"format": "pt", "version": HEADS_VERSION})
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    if head_tensors:
+        save_file(head_tensors, folder / HEADS_FILE, {"format": "pt", "version": HEADS_VERSION})
     if "lm" in model.heads:
         write_json(folder / GENERATION_FILE, model.generation or default_generation(config), indent=2, sort_keys=True)
     if tokenizer is not None:
@@ -104,10 +103,10 @@ def save(
 @dataclass
 class Loaded:
     model: Model
-    missing: list[str]  # parameters of heads that the folder lacks: drawn anew, so train them before use
-    unexpected: list[str]  # tensors of the folder that nothing here reads
+    missing: list[str]  # head parameters that are not in the folder: randomly initialized, so train them before use
+    unexpected: list[str]  # tensors of the folder that are not used
     folder: Path
-    settings: dict[str, Any]  # config.json as it stands
+    settings: dict[str, Any]  # config.json, unchanged
 
     @property
     def config(self) -> ModelConfig:
@@ -117,60 +116,61 @@ class Loaded:
 def load(
     name: str | Path, heads: Iterable[str] | None = None, changes: dict[str, Any] | None = None, seed: int = 0
 ) -> Loaded:
-    """Open a folder, or a name on the hub, of a supported family, in float32.
+    """Load a model folder, or a model on the hub, in float32.
 
-    `heads`: which heads the model gets; None = those the folder has. One that it lacks is drawn from `seed` and said
-    in `missing`. `changes`: ModelConfig fields to change, e.g. {"labels": ("no", "yes"), "dropout": 0.0}.
+    heads: the heads of the model; None = those of the folder. A head that the folder does not have is initialized with
+        `seed` and listed in `missing`.
+    changes: ModelConfig fields to change, e.g. {"labels": ("no", "yes"), "dropout": 0.0}.
     """
     folder = resolve(name, PATTERNS)
     settings = read_settings(folder)
-    found_config = read_config(settings, settings_file(folder))
-    family = FAMILIES[found_config.family]
+    stored_config = read_config(settings, settings_file(folder))
+    family = FAMILIES[stored_config.family]
     if not has_weights(folder):
         folder = resolve(name, PATTERNS + OLD_PATTERNS)
     tensors = _modern_names(read_weights(folder), family)
 
-    check_sizes(found_config, tensors, settings_file(folder))
-    found_config = _untied(found_config, tensors)
-    config = change(found_config, **(changes or {}))
-    architecture, found = _heads_in(tensors, found_config, settings)
-    beside = read_tensors(folder / HEADS_FILE) if is_there(folder / HEADS_FILE) else {}
-    stored = {key.split(".")[1] for key in beside if key.startswith("heads.")} & set(HEADS)
+    check_sizes(stored_config, tensors, settings_file(folder))
+    stored_config = _untie_if_different(stored_config, tensors)
+    config = change(stored_config, **(changes or {}))
+    architecture, class_heads = _find_architecture(tensors, stored_config, settings)
+    head_tensors = read_tensors(folder / HEADS_FILE) if is_there(folder / HEADS_FILE) else {}
+    other_heads = {key.split(".")[1] for key in head_tensors if key.startswith("heads.")} & set(HEADS)
     generator = folder / GENERATOR
     if generator.is_dir():
-        stored.add(GENERATOR)
-    wanted = [*found, *stored] if heads is None else list(heads)
-    with torch.device("meta"):  # no memory is asked for until the shapes are known to be those of the files
-        shape = Model(config, wanted)
-    if GENERATOR in shape.heads and generator.is_dir():
-        inside = load(generator, heads=["mlm"]).model.state_dict()
-        beside |= {f"heads.{GENERATOR}.{key}": value for key, value in inside.items()}
+        other_heads.add(GENERATOR)
+    selected = [*class_heads, *other_heads] if heads is None else list(heads)
+    with torch.device("meta"):  # allocate no memory before the shapes are compared with the files
+        skeleton = Model(config, selected)
+    if GENERATOR in skeleton.heads and generator.is_dir():
+        generator_state = load(generator, heads=["mlm"]).model.state_dict()
+        head_tensors |= {f"heads.{GENERATOR}.{key}": value for key, value in generator_state.items()}
 
-    sources = _sources(shape, tensors, architecture, found)
-    state, missing = _state(shape, sources, tensors, beside, folder)
-    _check_new(missing, shape, tensors, settings_file(folder))
-    model = Model(config, wanted)
+    sources = _tensor_sources(skeleton, tensors, architecture, class_heads)
+    state, missing = _collect_state(skeleton, sources, tensors, head_tensors, folder)
+    _check_new_heads(missing, skeleton, tensors, settings_file(folder))
+    model = Model(config, selected)
     model.load_state_dict(state, strict=False)
     model.init(seed, only=missing)
     model.generation = read_generation(folder, settings)
-    read = {key for keys in sources.values() for key in keys}
-    for parameter in (name for head in found for name in _head_names(head, found_config)):
-        read.update(hf_tensor_names(family, parameter, found_config, architecture))
-    unexpected = [key for key in tensors if key not in read and not re.fullmatch(family.ignored, key)]
-    unexpected += [key for key in beside if key.split(".")[1:2] and key.split(".")[1] not in HEADS]
+    used = {key for keys in sources.values() for key in keys}
+    for parameter in (name for head in class_heads for name in _head_parameters(head, stored_config)):
+        used.update(hf_tensor_names(family, parameter, stored_config, architecture))
+    unexpected = [key for key in tensors if key not in used and not re.fullmatch(family.ignored, key)]
+    unexpected += [key for key in head_tensors if key.split(".")[1:2] and key.split(".")[1] not in HEADS]
     return Loaded(model.eval(), missing, sorted(unexpected), folder, settings)
 
 
-def _sources(
-    shape: Model, tensors: dict[str, Tensor], architecture: str, found: Collection[str]
+def _tensor_sources(
+    skeleton: Model, tensors: dict[str, Tensor], architecture: str, class_heads: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Parameter → names of the tensors that it is made of; none for heads that the class lacks."""
-    config, family = shape.config, FAMILIES[shape.config.family]
+    """Map each parameter to the names of its tensors; () for heads that the transformers class does not have."""
+    config, family = skeleton.config, FAMILIES[skeleton.config.family]
     sources: dict[str, tuple[str, ...]] = {}
-    for name in shape.state_dict():
+    for name in skeleton.state_dict():
         if name in TIED:
-            continue  # read under the model's own name
-        if name.startswith("heads.") and name.split(".")[1] not in found:
+            continue  # loaded as the model's embeddings
+        if name.startswith("heads.") and name.split(".")[1] not in class_heads:
             sources[name] = ()
         elif not config.tie and family.copies.get(name) in tensors:
             sources[name] = (family.copies[name],)
@@ -179,33 +179,37 @@ def _sources(
     return sources
 
 
-def _state(
-    shape: Model,
+def _collect_state(
+    skeleton: Model,
     sources: dict[str, tuple[str, ...]],
     tensors: dict[str, Tensor],
-    beside: dict[str, Tensor],
+    head_tensors: dict[str, Tensor],
     folder: Path,
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The values of the parameters, and the parameters of heads that have none; UserError where another one has none."""
-    empty, family = shape.state_dict(), FAMILIES[shape.config.family]
-    drawn = {key for key, _ in shape.named_parameters()}  # BART's bias is a buffer: without a file it is 0
+    """Return the state dict and the names of missing head parameters; raise UserError if another parameter is missing."""
+    empty, family = skeleton.state_dict(), FAMILIES[skeleton.config.family]
+    parameters = {key for key, _ in skeleton.named_parameters()}  # BART's bias is a buffer: if it is missing, it is 0
     state: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, keys in sources.items():
-        value = (
-            _concatenate([tensors.get(key) for key in keys], _is_transposed(family, name)) if keys else beside.get(name)
-        )
+        if keys:
+            value = _concatenate([tensors.get(key) for key in keys], _is_transposed(family, name))
+        else:
+            value = head_tensors.get(name)
         if value is not None and value.shape == empty[name].shape:
             state[name] = value.to(empty[name].dtype)
             check_finite(name if name.startswith("heads.") else " + ".join(keys), state[name], folder)
         elif name.startswith("heads."):
-            missing += [name] if name in drawn else []
+            missing += [name] if name in parameters else []
         else:
-            held = all(key in tensors for key in keys)
-            got = f"has shape {tuple(value.shape)}" if value is not None else "has another shape"
+            if not all(key in tensors for key in keys):
+                problem = "is missing"
+            else:
+                problem = "has the wrong shape" if value is None else f"has shape {tuple(value.shape)}"
             raise UserError(
-                f"{folder}: {' + '.join(keys)} {got if held else 'is not there'}",
-                expected=f"shape {tuple(empty[name].shape)}, as config.json says",
+                f"{folder}: {' + '.join(keys)} {problem}",
+                expected=f"shape {tuple(empty[name].shape)}, according to config.json",
+                hint="copy or download the model folder again",
             )
     return state, missing
 
@@ -213,7 +217,7 @@ def _state(
 def hf_tensor_names(
     family: Family, name: str, config: ModelConfig | None = None, architecture: str = ""
 ) -> tuple[str, ...]:
-    """A parameter's name here → its tensors' names in transformers, in that class where classes differ.
+    """Return the names of a parameter's tensors in transformers, for the class `architecture` if classes differ.
 
     >>> hf_tensor_names(FAMILIES["modernbert"], "encoder.layers.3.mlp.up.weight")
     ('model.layers.3.mlp.Wi.weight',)
@@ -236,87 +240,87 @@ def hf_tensor_names(
 
 
 def config_of(name: str | Path) -> ModelConfig:
-    """The config of a model folder or hub name, without its weights."""
+    """Return the config of a model folder or a model on the hub, without loading its weights."""
     file = resolve(name, PATTERNS) / "config.json"
     return read_config(read_object(file), file) if file.is_file() else load(name, heads=()).config
 
 
 def _is_transposed(family: Family, name: str) -> bool:
-    """Whether the matrix lies on its side in the folder, as GPT's do."""
+    """Return whether the matrix is transposed in the folder, as GPT's matrices are."""
     return name.endswith(tuple(f"{end}.weight" for end in family.transposed)) and not name.startswith("heads.")
 
 
-def _concatenate(parts: list[Tensor | None], lies: bool) -> Tensor | None:
-    """The tensors of a parameter, one below the other; None where one is not there, or they do not fit together."""
+def _concatenate(parts: list[Tensor | None], transposed: bool) -> Tensor | None:
+    """Concatenate the tensors of a parameter; return None if one is missing or the shapes do not match."""
     found = [part for part in parts if part is not None]
-    if len(found) < len(parts) or any(part.dim() != 2 for part in found if lies):
+    if len(found) < len(parts) or any(part.dim() != 2 for part in found if transposed):
         return None
-    found = [part.t() if lies else part for part in found]
+    found = [part.t() if transposed else part for part in found]
     if len(found) > 1 and len({(part.dim(), part.shape[1:]) for part in found if part.dim()}) != 1:
         return None
     return torch.cat(found) if len(found) > 1 else found[0]
 
 
-def _check_new(missing: list[str], shape: Model, tensors: dict[str, Tensor], file: Path) -> None:
-    """Heads that are drawn anew have the size that config.json says: it is compared with the weights before it is allocated."""
-    values = shape.state_dict()
+def _check_new_heads(missing: list[str], skeleton: Model, tensors: dict[str, Tensor], file: Path) -> None:
+    """Raise UserError, before memory is allocated, if config.json makes the missing heads far larger than the weights."""
+    values = skeleton.state_dict()
     new = sum(values[name].numel() for name in missing)
-    known = sum(value.numel() for value in tensors.values())
-    if new > max(LARGEST_NEW, 2 * known):
+    stored = sum(value.numel() for value in tensors.values())
+    if new > max(MAX_NEW_PARAMETERS, 2 * stored):
         raise UserError(
-            f"{file}: {', '.join(missing)} would have {new:,} parameters, and the weights have {known:,}",
-            expected="the config.json that the weights were saved with",
+            f"{file}: {', '.join(missing)} would have {new:,} parameters, but the weights have only {stored:,}",
+            expected="the config.json that was saved with the weights",
         )
 
 
-def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
-    """Where config.json says that embedding and logits share a matrix, but two are there that differ, they count.
+def _untie_if_different(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
+    """Set `tie` to False if the folder has different matrices for embedding and logits.
 
-    transformers 5 writes that of every T5 v1.1.
+    transformers 5 writes `tie_word_embeddings: true` for every T5 v1.1, which is not tied.
     """
     family = FAMILIES[config.family]
     for head, names in family.heads.items():
         if config.tie and HEADS[head].reads == "vocabulary" and f"heads.{head}.decoder" in names:
-            (own,) = hf_tensor_names(family, f"heads.{head}.decoder.weight")
-            shared = tensors.get(hf_tensor_names(family, "encoder.embeddings.tokens.weight")[0])
-            if own in tensors and shared is not None and not _same(tensors[own], shared):
+            decoder = tensors.get(hf_tensor_names(family, f"heads.{head}.decoder.weight")[0])
+            embedding = tensors.get(hf_tensor_names(family, "encoder.embeddings.tokens.weight")[0])
+            if decoder is None or embedding is None:
+                continue
+            if decoder.shape != embedding.shape or not torch.equal(decoder, embedding.to(decoder.dtype)):
                 return change(config, tie=False)
     return config
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(a, b.to(a.dtype))
-
-
 def _modern_names(tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
-    """Names as the class with heads has them today: LayerNorms of 2018 said gamma and beta, bare models no prefix."""
+    """Rename tensors to the current names: LayerNorms of 2018 have gamma and beta, and bare models have no prefix."""
     bare = not any(key.startswith(family.prefix) for key in tensors)
-    out = {}
+    renamed = {}
     for key, value in tensors.items():
         key = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key))
-        out[family.prefix + key if bare else key] = value
-    return out
+        renamed[family.prefix + key if bare else key] = value
+    return renamed
 
 
-def _head_names(head: str, config: ModelConfig) -> list[str]:
+def _head_parameters(head: str, config: ModelConfig) -> list[str]:
     with torch.device("meta"):
         return [f"heads.{head}.{key}" for key, _ in HEADS[head].build(config).named_parameters()]
 
 
-def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """The first class whose tensors are all there, whatever `architectures` says, and its heads.
+def _find_architecture(
+    tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, Any]
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first transformers class whose tensors are all in the folder, and its heads.
 
-    Google's own files hold more than the class they name. Only the heads of tasks must be declared: a classifier, a
-    tagger and multiple choice use the same tensor names.
+    Google's files contain more heads than the class in `architectures` has. Only task heads must be declared there,
+    because classifier, tagger and multiple choice share tensor names.
     """
     family = FAMILIES[config.family]
     for architecture, heads in family.architectures.items():
         if any(HEADS[head].declared for head in heads) and architecture != declared(raw):
             continue
-        parameters = [name for head in heads for name in _head_names(head, config)]
+        parameters = [name for head in heads for name in _head_parameters(head, config)]
         names = [key for name in parameters for key in hf_tensor_names(family, name, config, architecture)]
         if heads and not names and declared(raw) not in ("", architecture):
-            continue  # a head without tensors of its own is there when it is declared
+            continue  # a head without tensors is present only if it is declared
         if all(key in tensors for key in names):
             return architecture, tuple(with_dependencies(heads))
     return "", ()

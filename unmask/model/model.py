@@ -1,4 +1,4 @@
-"""Model: one encoder and its heads. Losses are the objectives' business; this only computes logits."""
+"""Model: one encoder, perhaps a decoder, and heads. It computes hidden states and logits; objectives compute losses."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from unmask.model.lstm import LSTMEncoder
 from unmask.model.torch_generation import TorchGenerationState, start_generation
 from unmask.seeds import stable_seed
 
-# ModelConfig.encoder → class; all are called as Encoder is.
+# ModelConfig.encoder → class. All have the signature of Encoder.forward.
 ENCODERS: dict[str, Any] = {"transformer": Encoder, "lstm": LSTMEncoder, "bag": CBOWEncoder}
 
 
@@ -38,19 +38,21 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig, heads: Iterable[str] = ("mlm",)):
         super().__init__()
         self.config = config
-        self.frozen = False  # whether the encoder learns nothing
-        self.generation: dict[str, Any] = {}  # what generation_config.json of its folder says
-        with torch.random.fork_rng(devices=[]):  # torch's own first weights are overwritten: they leave no trace
+        self.frozen = False  # whether the encoder is not trained
+        self.generation: dict[str, Any] = {}  # the values of generation_config.json
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # torch's initial weights are overwritten, so they must not advance the global generator
             self.encoder: Encoder = ENCODERS[config.encoder](config)
             self.decoder = Decoder(config) if config.decoder_layers else None
             self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in with_dependencies(heads)})
-        if "generator" in self.heads:  # as in the paper, token and position vectors are the same parameters
+        if "generator" in self.heads:  # as in the ELECTRA paper, the token and position embeddings are shared
             generator: Any = self.heads["generator"]
-            small, own = generator.encoder.embeddings, self.encoder.embeddings
-            small.tokens, small.positions = own.tokens, own.positions
+            generator.encoder.embeddings.tokens = self.encoder.embeddings.tokens
+            generator.encoder.embeddings.positions = self.encoder.embeddings.positions
 
     def freeze(self) -> None:
-        """The encoder's features stay as they are: no gradient, no dropout. ELMo's mix of its layers belongs to the task."""
+        """Freeze the encoder: no gradient, no dropout. ELMo's mix of layers is still trained, because it belongs to the task."""
         self.frozen = True
         for name, value in self.encoder.named_parameters():
             value.requires_grad_(name.startswith("mix."))
@@ -65,47 +67,61 @@ class Model(nn.Module):
         """ids (B, T), mask (B, T) bool, segments (B, T) → hidden (B, T, D)."""
         return self.encoder(ids, mask, segments)
 
-    def encode(self, batch: Batch, at: Tensor | None = None) -> Tensor:
-        """The batch's hidden states: (B, T, D), or (N, D) at the positions `at` of the flattened batch."""
+    def encode(self, batch: Batch, positions: Tensor | None = None) -> Tensor:
+        """Return the hidden states of the batch, (B, T, D), or (N, D) at `positions` of the flattened batch."""
         return self.encoder(
             batch.input_ids,
             batch.attention_mask,
             batch.token_type_ids,
-            at=at,
+            positions=positions,
             prefix=batch.prefix_lengths,
             documents=batch.document_ids,
         )
 
-    def decode(self, batch: Batch, hidden: Tensor, at: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
-        """The decoder's states of `batch.decoder`, which sees `hidden`, all that `encode` gave: (B, U, D), or (N, D)."""
+    def decode(
+        self, batch: Batch, hidden: Tensor, positions: Tensor | None = None, cache: KVCache | None = None
+    ) -> Tensor:
+        """Return the decoder's states of `batch.decoder_input_ids`, (B, U, D), or (N, D) at `positions`.
+
+        `hidden` is the output of `encode` for the whole batch.
+        """
         assert self.decoder is not None
         assert batch.decoder_input_ids is not None
         return self.decoder(
-            batch.decoder_input_ids, self.encoder.embeddings.tokens, hidden, batch.attention_mask, at, cache
+            batch.decoder_input_ids, self.encoder.embeddings.tokens, hidden, batch.attention_mask, positions, cache
         )
 
     def logits(self, head: str, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Heads over the vocabulary: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D), or at its
-        `places` (B, D) → (B, …). Heads that read tokens: (…, D) → (…, labels), (…, 2), (…).
+        """Return the output of a head.
+
+        | the head reads | hidden                                      | output                        |
+        |----------------|---------------------------------------------|-------------------------------|
+        | vocabulary     | (N, D), selected positions                  | (N, V)                        |
+        | row            | (B, T, D), or (B, D) at `head_positions`    | (B, …)                        |
+        | tokens         | (…, D)                                      | (…, labels), (…, 2) or (…)    |
         """
-        reads, own = HEADS[head].reads, self.heads[head]
-        if "pooler" in HEADS[head].requires:
-            return own(self.heads["pooler"](hidden, mask))
-        return own(hidden) if reads == "tokens" else own(hidden, mask if reads == "row" else self.embedding)
+        spec, module = HEADS[head], self.heads[head]
+        if "pooler" in spec.requires:
+            return module(self.heads["pooler"](hidden, mask))
+        return (
+            module(hidden)
+            if spec.reads == "tokens"
+            else module(hidden, mask if spec.reads == "row" else self.embedding)
+        )
 
     def head_positions(self, head: str, batch: Batch) -> Tensor | None:
-        """Positions of the flattened batch that a head reads: each row's first, where it makes a vector of that; None = all."""
+        """Return the positions of the flattened batch that a head reads: the first token of each row, or None for all."""
         pooler: Any = self.heads["pooler"] if "pooler" in HEADS[head].requires else None
         return None if pooler is None or pooler.mean else batch.row_starts()
 
     def head_output(self, head: str, batch: Batch) -> Tensor:
-        """What a head gives for the rows of a batch; the last layer computes no more than it reads."""
+        """Return the output of a head for a batch. The last layer computes only the positions that the head reads."""
         return self.logits(head, self.encode(batch, self.head_positions(head, batch)), batch.attention_mask)
 
     def forward_rows(
         self, forward: Callable[["Model", Batch], Tensor], examples: Sequence[Example], pad: int
     ) -> list[np.ndarray]:
-        """`forward` of one group of rows, without gradients: what it gives for each, float32, where padding is too.
+        """Collate the examples, call `forward` without gradients, and return its output per row, float32, with padding.
 
         >>> from unmask.model.config import preset
         >>> model = Model(preset("bert-tiny", vocab_size=50))
@@ -118,39 +134,39 @@ class Model(nn.Module):
             return list(forward(self, batch).float().cpu().numpy())
 
     def start_generation(
-        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+        self, prompts: Sequence[Sequence[int]], options: GenerationConfig, cache: bool = True
     ) -> TorchGenerationState:
-        """Read step by step, for `generate`."""
-        return start_generation(self, prompts, how, cache)
+        """Start a generation, for `generate`."""
+        return start_generation(self, prompts, options, cache)
 
     @property
     def embedding(self) -> Tensor:
-        """The token embedding (V, D), which the MLM logits share."""
+        """Return the token embedding (V, D), which tied MLM and LM logits share."""
         return self.encoder.embeddings.tokens.weight
 
-    def set_token_bytes(self, pieces: Sequence[bytes]) -> None:
-        """How each id is written (`text/token_bytes.py`), to a model that reads characters."""
+    def set_token_bytes(self, token_bytes: Sequence[bytes]) -> None:
+        """Store the bytes of each token (`text/token_bytes.py`) if the model reads characters."""
         if self.config.characters:
             tokens: Any = self.encoder.embeddings.tokens
-            tokens.set_token_bytes(pieces)
+            tokens.set_token_bytes(token_bytes)
 
     @torch.no_grad()
     def init(self, seed: int, only: Iterable[str] | None = None) -> "Model":
-        """First weights: each parameter is a function of (seed, its name) alone, whatever else the model has.
+        """Initialize the weights. Each parameter depends only on (seed, its name), not on the other parameters.
 
-        `only` names the parameters to draw, e.g. those that a loaded folder lacked.
+        `only`: names of the parameters to initialize, e.g. those that are missing in a loaded folder.
         """
-        chosen = None if only is None else set(only)
+        selected = None if only is None else set(only)
         for name, value in self.named_parameters():
-            if chosen is None or name in chosen:
+            if selected is None or name in selected:
                 self._init_parameter(name, value, seed)
         return self
 
     def _init_parameter(self, name: str, value: Tensor, seed: int) -> None:
         config, (owner, _, kind) = self.config, name.rpartition(".")
         encoder: Any = self.encoder
-        own = hasattr(encoder, "init_parameter") and owner.startswith("encoder.")
-        if own and encoder.init_parameter(name, value):  # filled with what it has to begin with
+        by_encoder = hasattr(encoder, "init_parameter") and owner.startswith("encoder.")
+        if by_encoder and encoder.init_parameter(name, value):  # a constant
             return
         if kind == "bias":
             value.zero_()
@@ -158,26 +174,27 @@ class Model(nn.Module):
             value.fill_(1.0)
         else:
             generator = torch.Generator().manual_seed(stable_seed(seed, "init", name))
-            first = torch.empty(value.shape)  # drawn on the CPU: the same numbers on every device
-            std = encoder.init_std(owner, value) if own else self._std(owner)
+            initial = torch.empty(value.shape)  # on the CPU, so that the numbers are the same for every device
+            std = encoder.init_std(owner, value) if by_encoder else self._init_std(owner)
             cutoff = config.init_cutoff
             if cutoff:
-                # By the inverse distribution function: torch's trunc_normal_ takes many times as long.
+                # Inverse transform sampling, which is several times faster than torch's trunc_normal_.
                 edge = math.erf(cutoff / math.sqrt(2))
-                first.uniform_(-edge, edge, generator=generator).erfinv_().mul_(std * math.sqrt(2))
+                initial.uniform_(-edge, edge, generator=generator).erfinv_().mul_(std * math.sqrt(2))
             else:
-                first.normal_(0.0, std, generator=generator)
+                initial.normal_(0.0, std, generator=generator)
             pad = getattr(self.encoder.embeddings.tokens, "padding_idx", None)
             if owner == "encoder.embeddings.tokens" and pad is not None:
-                first[pad] = 0.0
-            if config.init == "fan" and owner.endswith((".qkv", ".q")):  # the queries take over what a scale would do
-                first[: config.heads * config.head_dim] *= config.head_dim**-0.5
-            value.copy_(first)
+                initial[pad] = 0.0
+            if config.init == "fan" and owner.endswith((".qkv", ".q")):  # T5 scales the queries, not the scores
+                initial[: config.heads * config.head_dim] *= config.head_dim**-0.5
+            value.copy_(initial)
 
-    def _std(self, owner: str) -> float:
+    def _init_std(self, owner: str) -> float:
+        """Return the standard deviation of the initial weights of the module `owner`."""
         config = self.config
         if owner.startswith("heads.generator."):
-            return Model._std(self.heads["generator"], owner.removeprefix("heads.generator."))  # type: ignore[arg-type]
+            return Model._init_std(self.heads["generator"], owner.removeprefix("heads.generator."))  # type: ignore[arg-type]
         if config.init == "fan":
             if owner == "encoder.embeddings.tokens":
                 return config.initializer_range
@@ -203,22 +220,22 @@ class Generator(Model):
         super().__init__(config.generator_config(), ("mlm",))
 
 
-# The generator's names of what is the model's own.
+# Names of the generator's embeddings, which are the model's parameters.
 TIED = tuple(f"heads.generator.encoder.embeddings.{name}.weight" for name in ("tokens", "positions"))
 
 
 def with_dependencies(heads: Iterable[str]) -> list[str]:
-    """The heads asked for and those they read, without repeats, in the order of HEADS.
+    """Return the heads and the heads they require, without duplicates, in the order of HEADS.
 
     >>> with_dependencies(["nsp"])
     ['pooler', 'nsp']
     """
-    wanted = {found for name in heads for found in (name, *HEADS[name].requires)}
-    return [name for name in HEADS if name in wanted]
+    required = {head for name in heads for head in (name, *HEADS[name].requires)}
+    return [name for name in HEADS if name in required]
 
 
 def count_parameters(config: ModelConfig, heads: Iterable[str] = ("mlm",)) -> int:
-    """How many numbers the model has, without allocating them.
+    """Return the number of parameters, without allocating them.
 
     >>> from unmask.model.config import preset
     >>> round(count_parameters(preset("bert-base"), ["pooler"]) / 1e6)

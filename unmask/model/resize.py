@@ -1,4 +1,4 @@
-"""A model made anew from one that is there: other heads, other settings, more words. Weights that fit are taken over."""
+"""Rebuild a model with different heads, config or vocabulary, and copy all compatible weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,59 +15,63 @@ def rebuild_with(
     model: Model,
     config: ModelConfig,
     heads: Iterable[str],
-    words: Mapping[int, Sequence[int]] | None = None,
+    new_tokens: Mapping[int, Sequence[int]] | None = None,
     seed: int = 0,
 ) -> tuple[Model, list[str]]:
-    """The model with `config` and `heads`, and the names of the head parameters that had to be drawn at random.
+    """Return the model with `config` and `heads`, and the names of head parameters that were randomly initialized.
 
-    `words`: new token id → the ids of its pieces. A new row of anything that has one per token (embedding, decoder,
-    bias) is the mean of the rows of its pieces, so that the word begins as what its pieces mean together.
+    `new_tokens`: new token id → the ids of its subwords. The new rows of all parameters with a row per token (embedding,
+    decoder, bias) are the means of the rows of these subwords.
     """
-    size = max([config.vocab_size, *(i + 1 for i in words or ())])
-    config = change(config, vocab_size=size)
-    if not words and config == model.config and with_dependencies(heads) == list(model.heads):
+    vocab_size = max([config.vocab_size, *(i + 1 for i in new_tokens or ())])
+    config = change(config, vocab_size=vocab_size)
+    if not new_tokens and config == model.config and with_dependencies(heads) == list(model.heads):
         return model, []
     new = Model(config, heads)
-    per_token = _per_token(config, heads) if words else {}
-    have = model.state_dict()
+    token_dims = _token_dimensions(config, heads) if new_tokens else {}
+    old_state = model.state_dict()
     state: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, empty in new.state_dict().items():
-        value = have.get(name)
-        if value is not None and name in per_token:
-            value = _resize_rows(value, per_token[name], size, words or {})
+        value = old_state.get(name)
+        if value is not None and name in token_dims:
+            value = _resize_rows(value, token_dims[name], vocab_size, new_tokens or {})
         if value is not None and value.shape == empty.shape:
             state[name] = value
         elif name.startswith("heads."):
             missing.append(name)
         else:
-            got = "is not there" if value is None else f"has shape {tuple(value.shape)}"
-            raise UserError(f"{name} of the model {got}", expected=f"shape {tuple(empty.shape)}, as `model:` asks for")
+            problem = "is missing" if value is None else f"has shape {tuple(value.shape)}"
+            raise UserError(
+                f"{name} of the model {problem}",
+                expected=f"shape {tuple(empty.shape)}, according to `model:` in the recipe",
+            )
     new.generation = model.generation
     new.load_state_dict(state, strict=False)
     new.init(seed, only=missing)
     return new.train(model.training), missing
 
 
-def _per_token(config: ModelConfig, heads: Iterable[str]) -> dict[str, int]:
-    """Parameters that have a row per token → the dimension of these rows: the one that a larger vocabulary changes."""
+def _token_dimensions(config: ModelConfig, heads: Iterable[str]) -> dict[str, int]:
+    """Map the parameters with an entry per token to this dimension: the one that grows with the vocabulary."""
     with torch.device("meta"):
-        this, larger = (
+        current, larger = (
             Model(c, heads).state_dict() for c in (config, change(config, vocab_size=config.vocab_size + 1))
         )
-    out = {}
-    for name, value in this.items():
-        changed = [d for d, (a, b) in enumerate(zip(value.shape, larger[name].shape)) if a != b]
+    dims = {}
+    for name, value in current.items():
+        changed = [dim for dim, (a, b) in enumerate(zip(value.shape, larger[name].shape)) if a != b]
         if changed:
-            out[name] = changed[0]
-    return out
+            dims[name] = changed[0]
+    return dims
 
 
-def _resize_rows(value: Tensor, at: int, size: int, words: Mapping[int, Sequence[int]]) -> Tensor:
-    """`size` rows in dimension `at`, the new ones from their pieces."""
-    rows = value.movedim(at, 0)
-    out = torch.zeros(size, *rows.shape[1:], dtype=value.dtype)
-    out[: len(rows)] = rows
-    for i, pieces in words.items() if value.is_floating_point() else ():  # else how tokens are spelled: told anew
-        out[i] = rows[torch.tensor(list(pieces))].mean(0)
-    return out.movedim(0, at).contiguous()
+def _resize_rows(value: Tensor, dim: int, size: int, new_tokens: Mapping[int, Sequence[int]]) -> Tensor:
+    """Extend dimension `dim` to `size` and fill the new entries with the means of their subwords."""
+    rows = value.movedim(dim, 0)
+    resized = torch.zeros(size, *rows.shape[1:], dtype=value.dtype)
+    resized[: len(rows)] = rows
+    # Integers are the spellings of tokens (lstm.py), which the caller sets again.
+    for i, subwords in new_tokens.items() if value.is_floating_point() else ():
+        resized[i] = rows[torch.tensor(list(subwords))].mean(0)
+    return resized.movedim(0, dim).contiguous()

@@ -1,6 +1,7 @@
-"""Scores of the next token, (N, V) float32 in numpy → what settings allow, the best ones, or one that is drawn.
+"""Logits processing, top-k and sampling for text generation, in numpy: scores (N, V) float32 → allowed or chosen tokens.
 
-Arrays are changed in place: a step's logits are read once. Row by row where that keeps a row in the processor's cache.
+Functions change their arrays in place, because the logits of a step are read once. Loops over rows keep one row at a
+time in the processor's cache.
 """
 
 import numpy as np
@@ -8,50 +9,52 @@ import numpy as np
 from unmask.model.generation import GenerationConfig
 from unmask.seeds import generator
 
-COLUMNS = 64  # entries of which `best` first looks at the greatest alone
-MIN_TEMPERATURE = 1e-30  # temperature: below it, as above its inverse, float32 has no number for a score
-BLOCK = 256  # weights that `pick` first looks at as one
+FOLD_SIZE = 64  # `top_indices` first compares the maxima of groups of this many entries
+MIN_TEMPERATURE = 1e-30  # below it, and above its inverse, scores overflow float32
+SUM_BLOCK = 256  # `sample_index` first searches the sums of blocks of this many weights
 
 
-def process_logits(scores: np.ndarray, rows: np.ndarray, how: GenerationConfig, start: int, longest: int) -> None:
-    """Change the scores (N, V) of the tokens after `rows` (N, L) as the settings say, in transformers' order.
+def process_logits(
+    scores: np.ndarray, rows: np.ndarray, options: GenerationConfig, start: int, max_length: int
+) -> None:
+    """Apply the options to the scores (N, V) of the tokens after `rows` (N, L), in the order of transformers.
 
     >>> scores = np.array([[1.0, 3.0, 2.0]], np.float32)
-    >>> process_logits(scores, np.array([[1, 1]]), GenerationConfig(no_repeat_ngram_size=2), start=2, longest=9)
+    >>> process_logits(scores, np.array([[1, 1]]), GenerationConfig(no_repeat_ngram_size=2), start=2, max_length=9)
     >>> scores.tolist()
     [[1.0, -inf, 2.0]]
     """
     length = rows.shape[1]
-    if how.repetition_penalty != 1.0:
+    if options.repetition_penalty != 1.0:
         seen = np.take_along_axis(scores, rows, 1)  # (N, L)
-        seen = np.where(seen < 0, seen * how.repetition_penalty, seen / how.repetition_penalty)
+        seen = np.where(seen < 0, seen * options.repetition_penalty, seen / options.repetition_penalty)
         np.put_along_axis(scores, rows, seen, 1)
-    if how.no_repeat_ngram_size:
-        for row, banned in zip(scores, banned_ngram_tokens(rows.tolist(), how.no_repeat_ngram_size), strict=True):
+    if options.no_repeat_ngram_size:
+        for row, banned in zip(scores, banned_ngram_tokens(rows.tolist(), options.no_repeat_ngram_size), strict=True):
             row[banned] = -np.inf
-    if how.eos_token_ids and (length < how.min_length or length - start < how.min_new_tokens):
-        scores[:, [end for end in how.eos_token_ids if 0 <= end < scores.shape[1]]] = -np.inf
-    for token, here in ((how.forced_bos_token_id, 1), (how.forced_eos_token_id, longest - 1)):
-        if token is not None and length == here:
+    if options.eos_token_ids and (length < options.min_length or length - start < options.min_new_tokens):
+        scores[:, [end for end in options.eos_token_ids if 0 <= end < scores.shape[1]]] = -np.inf
+    for token, forced_at in ((options.forced_bos_token_id, 1), (options.forced_eos_token_id, max_length - 1)):
+        if token is not None and length == forced_at:
             scores[:] = -np.inf
             scores[:, token] = 0.0
 
 
 def banned_ngram_tokens(rows: list[list[int]], n: int) -> list[list[int]]:
-    """For each row, the tokens that would repeat n tokens that it already has.
+    """Return, for each row, the tokens that would repeat an n-gram of the row.
 
     >>> banned_ngram_tokens([[1, 2, 3, 1, 2]], 3)
     [[3]]
     """
-    out = []
+    banned = []
     for row in rows:
         tail = row[len(row) - n + 1 :] if len(row) >= n - 1 else None
-        out.append([row[i + n - 1] for i in range(len(row) - n + 1) if row[i : i + n - 1] == tail])
-    return out
+        banned.append([row[i + n - 1] for i in range(len(row) - n + 1) if row[i : i + n - 1] == tail])
+    return banned
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """The same array, as log-probabilities.
+    """Turn the scores into log-probabilities, in place, and return the same array.
 
     >>> np.exp(log_softmax(np.array([[0.0, 0.0, 0.0, 0.0]], np.float32))).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
@@ -63,78 +66,80 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def top_indices(scores: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the `count` greatest of (V,), greatest first, of equal ones the first.
+    """Return the indices of the `count` largest of (V,), largest first; among equal scores the first index wins.
 
-    Each of COLUMNS-th of the entries has its greatest; the count-th of those is a bound that at least `count` entries
-    reach, and few others: so that hardly anything is sorted.
+    To avoid sorting all scores, they are folded into groups of FOLD_SIZE entries. The count-th largest of the group
+    maxima is a lower bound that at least `count` entries reach, and few others.
 
     >>> top_indices(np.array([5.0, 9.0, 7.0, 9.0]), 3).tolist()
     [1, 3, 2]
     """
-    folds = len(scores) // COLUMNS
+    folds = len(scores) // FOLD_SIZE
     if folds < count:
-        found = np.arange(len(scores))
+        candidates = np.arange(len(scores))
     else:
-        greatest = scores[: folds * COLUMNS].reshape(COLUMNS, folds).max(0)  # (folds,)
-        found = np.flatnonzero(scores >= np.partition(greatest, folds - count)[folds - count])
-    return found[np.argsort(-scores[found], kind="stable")[:count]]
+        maxima = scores[: folds * FOLD_SIZE].reshape(FOLD_SIZE, folds).max(0)  # (folds,)
+        candidates = np.flatnonzero(scores >= np.partition(maxima, folds - count)[folds - count])
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
 
 
-def sample_tokens(scores: np.ndarray, how: GenerationConfig, numbers: list[int], step: int) -> np.ndarray:
-    """A token for each of (N, V): temperature, then the top_k likeliest, then the likeliest that make up top_p.
+def sample_tokens(scores: np.ndarray, options: GenerationConfig, prompt_numbers: list[int], step: int) -> np.ndarray:
+    """Sample a token for each row of (N, V), after temperature, top_k and top_p, in this order.
 
-    What is drawn is addressed by (seed, number of the prompt, step).
+    The random number depends only on (seed, number of the prompt, step).
     """
-    scores /= min(max(how.temperature, MIN_TEMPERATURE), 1 / MIN_TEMPERATURE)
-    out = np.empty(len(scores), np.int64)
-    for n, (row, number) in enumerate(zip(scores, numbers, strict=True)):
-        tokens, weights = filter_logits(row, how)
-        out[n] = tokens[sample_index(weights, generator(how.seed, "generate", number, step).random())]
-    return out
+    scores /= min(max(options.temperature, MIN_TEMPERATURE), 1 / MIN_TEMPERATURE)
+    sampled = np.empty(len(scores), np.int64)
+    for n, (row, number) in enumerate(zip(scores, prompt_numbers, strict=True)):
+        tokens, weights = filter_logits(row, options)
+        sampled[n] = tokens[sample_index(weights, generator(options.seed, "generate", number, step).random())]
+    return sampled
 
 
-def sample_index(weights: np.ndarray, lot: float) -> int:
-    """The index that a lot, 0 ≤ lot < 1, falls on, each as often as its weight says: first a block, then inside it.
+def sample_index(weights: np.ndarray, uniform: float) -> int:
+    """Return an index with probability proportional to its weight, for a uniform random number in [0, 1).
 
-    >>> [sample_index(np.array([1.0, 0.0, 3.0, 0.0], np.float32), lot) for lot in (0.0, 0.24, 0.25, 1 - 2**-53)]
+    The search first finds the block of SUM_BLOCK weights, then the index in it.
+
+    >>> [sample_index(np.array([1.0, 0.0, 3.0, 0.0], np.float32), u) for u in (0.0, 0.24, 0.25, 1 - 2**-53)]
     [0, 0, 2, 2]
     """
-    sums = np.add.reduceat(weights, np.arange(0, len(weights), BLOCK))
-    block, rest = _invert_cumulative(sums, lot * sums.sum(dtype=np.float64))
-    return block * BLOCK + _invert_cumulative(weights[block * BLOCK : (block + 1) * BLOCK], rest)[0]
+    sums = np.add.reduceat(weights, np.arange(0, len(weights), SUM_BLOCK))
+    block, rest = _invert_cumulative(sums, uniform * sums.sum(dtype=np.float64))
+    return block * SUM_BLOCK + _invert_cumulative(weights[block * SUM_BLOCK : (block + 1) * SUM_BLOCK], rest)[0]
 
 
-def _invert_cumulative(weights: np.ndarray, lot: float) -> tuple[int, float]:
-    """The index that a lot falls on, below the sum of weights, and how far it falls into it."""
+def _invert_cumulative(weights: np.ndarray, target: float) -> tuple[int, float]:
+    """Return the index whose interval of the cumulative sum contains `target`, and the distance from its lower edge."""
     edges = np.cumsum(weights, dtype=np.float64)
-    last = np.searchsorted(edges, edges[-1])  # of those that weigh anything: a lot may be rounded up to the sum
-    index = int(min(np.searchsorted(edges, lot, side="right"), last))
-    return index, lot - float(edges[index - 1]) if index else lot
+    last = np.searchsorted(edges, edges[-1])  # the last weight above 0: rounding may raise the target to the total
+    index = int(min(np.searchsorted(edges, target, side="right"), last))
+    return index, target - float(edges[index - 1]) if index else target
 
 
-def filter_logits(scores: np.ndarray, how: GenerationConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens that may be drawn by (V,) scores, and their weights: probabilities but for a factor.
+def filter_logits(scores: np.ndarray, options: GenerationConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens that pass top_k and top_p for scores (V,), and their unnormalized probabilities.
 
     >>> tokens, weights = filter_logits(np.log(np.array([0.1, 0.5, 0.4])), GenerationConfig(top_p=0.6))
     >>> tokens.tolist(), (weights / weights.sum()).round(2).tolist()
     ([1, 2], [0.56, 0.44])
     """
     tokens, top = np.arange(len(scores)), scores.max()
-    if top == -np.inf:  # nothing is allowed: the first, as the greedy search takes
+    if top == -np.inf:  # no token is allowed: return the first, as greedy search does
         return tokens[:1], np.ones(1)
-    if 0 < how.top_k < len(scores):
-        tokens = np.flatnonzero(scores >= scores[top_indices(scores, how.top_k)[-1]])  # ties stay
+    if 0 < options.top_k < len(scores):
+        tokens = np.flatnonzero(scores >= scores[top_indices(scores, options.top_k)[-1]])  # keeps ties
         scores = scores[tokens]
     weights = np.exp(scores - top)
-    if how.top_p < 1.0:
-        # Those below this bound have less than 1 − top_p together: they are never among the likeliest, and need no order.
+    if options.top_p < 1.0:
+        # Weights below this bound sum to less than 1 − top_p, so they are never selected and need not be sorted.
         total = weights.sum(dtype=np.float64)
-        some = np.flatnonzero(weights >= total * (1 - how.top_p) / len(weights))
-        ordered = np.sort(weights[some])[::-1]
-        before = np.cumsum(ordered, dtype=np.float64) - ordered  # of all that are likelier; the first stays
-        count = max(1, int(np.count_nonzero(before < how.top_p * total)))
-        above = weights[some] > ordered[count - 1]
-        equal = np.flatnonzero(weights[some] == ordered[count - 1])
-        above[equal[: count - np.count_nonzero(above)]] = True  # of equal ones the first
-        tokens, weights = tokens[some[above]], weights[some[above]]
+        candidates = np.flatnonzero(weights >= total * (1 - options.top_p) / len(weights))
+        ordered = np.sort(weights[candidates])[::-1]
+        before = np.cumsum(ordered, dtype=np.float64) - ordered  # sum of all larger weights
+        count = max(1, int(np.count_nonzero(before < options.top_p * total)))
+        selected = weights[candidates] > ordered[count - 1]
+        equal = np.flatnonzero(weights[candidates] == ordered[count - 1])
+        selected[equal[: count - np.count_nonzero(selected)]] = True  # among equal weights, the first tokens
+        tokens, weights = tokens[candidates[selected]], weights[candidates[selected]]
     return tokens, weights

@@ -1,7 +1,7 @@
-"""The files by which sentence-transformers makes one vector of a text: written beside a model, and read from a folder of its own.
+"""Read and write the files of sentence-transformers, which define how a model folder computes sentence vectors.
 
-modules.json names the parts (Transformer, Pooling, perhaps Normalize), 1_Pooling/config.json says how tokens become one vector,
-sentence_bert_config.json how long a text may be and whether it is lower-cased first.
+modules.json lists the modules (Transformer, Pooling, optionally Normalize), 1_Pooling/config.json the pooling, and
+sentence_bert_config.json the maximum length and lowercasing.
 """
 
 import re
@@ -20,13 +20,13 @@ POOLINGS = ("mean", "cls")
 
 @dataclass(frozen=True)
 class SentenceTransformerConfig:
-    """How a folder makes a vector of a text."""
+    """How a model folder computes sentence vectors."""
 
     pooling: str = "mean"
     normalised: bool = True
-    length: int = 0  # tokens, at most; 0 = the model's own limit
+    length: int = 0  # maximum number of tokens; 0 = the model's limit
     lower: bool = False
-    prompt: str = ""  # put before every text
+    prompt: str = ""  # prepended to every text
 
 
 def write(folder: Path, sentence: SentenceTransformerConfig, width: int) -> None:
@@ -39,17 +39,17 @@ def write(folder: Path, sentence: SentenceTransformerConfig, width: int) -> None
         f"pooling_mode_{key}": key == {"mean": "mean_tokens", "cls": "cls_token"}[sentence.pooling]
         for key in ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     }
-    prompted = {"prompts": {"default": sentence.prompt}, "default_prompt_name": "default"} if sentence.prompt else {}
-    _put(folder / MODULES, modules)
-    _put(folder / "1_Pooling" / "config.json", pooling)
+    prompts = {"prompts": {"default": sentence.prompt}, "default_prompt_name": "default"} if sentence.prompt else {}
+    _write_json(folder / MODULES, modules)
+    _write_json(folder / "1_Pooling" / "config.json", pooling)
     if sentence.normalised:
         (folder / "2_Normalize").mkdir(exist_ok=True)
-    _put(folder / TRANSFORMER, {"max_seq_length": sentence.length, "do_lower_case": sentence.lower})
-    _put(folder / SETTINGS, {"similarity_fn_name": "cosine", **prompted})
+    _write_json(folder / TRANSFORMER, {"max_seq_length": sentence.length, "do_lower_case": sentence.lower})
+    _write_json(folder / SETTINGS, {"similarity_fn_name": "cosine", **prompts})
 
 
 def read(folder: Path) -> SentenceTransformerConfig | None:
-    """None when the folder says nothing of sentence vectors; UserError when it wants what is not done here."""
+    """Return the config, or None if the folder has no modules.json; raise UserError if a module is not supported."""
     if not is_there(folder / MODULES):
         return None
     modules = read_json(folder / MODULES)
@@ -60,25 +60,27 @@ def read(folder: Path) -> SentenceTransformerConfig | None:
     unknown = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
     if unknown or "Pooling" not in kinds:
         raise UserError(
-            f"{folder / MODULES} asks for {', '.join(unknown)[:200] or 'no Pooling'}",
-            expected="Transformer, Pooling and Normalize",
+            f"{folder / MODULES} has the unsupported modules {', '.join(unknown)[:200]}"
+            if unknown
+            else f"{folder / MODULES} has no Pooling module",
+            expected="Transformer, Pooling and optionally Normalize",
             hint="remove modules.json to use the transformer alone",
         )
-    transformer = _inside(folder, kinds.get("Transformer", "")) / TRANSFORMER
-    texts = read_object(transformer) if is_there(transformer) else {}
-    check_fields(transformer, texts, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(BOOLEAN)})
-    length = texts.get("max_seq_length") or _limit(folder / "tokenizer_config.json")
-    pooling = _pooling(_inside(folder, kinds["Pooling"]) / "config.json")
+    file = _module_folder(folder, kinds.get("Transformer", "")) / TRANSFORMER
+    settings = read_object(file) if is_there(file) else {}
+    check_fields(file, settings, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(BOOLEAN)})
+    length = settings.get("max_seq_length") or _tokenizer_limit(folder / "tokenizer_config.json")
+    pooling = _pooling(_module_folder(folder, kinds["Pooling"]) / "config.json")
     return SentenceTransformerConfig(
-        pooling, "Normalize" in kinds, length, bool(texts.get("do_lower_case")), _prompt(folder / SETTINGS)
+        pooling, "Normalize" in kinds, length, bool(settings.get("do_lower_case")), _prompt(folder / SETTINGS)
     )
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """A module's folder. It lies in the model's: a path that leads elsewhere would open what is not the model's."""
+def _module_folder(folder: Path, name: str) -> Path:
+    """Return the folder of a module. It must be in the model folder: other paths could open unrelated files."""
     if not re.fullmatch(r"[\w.-]*", name) or name == "..":
         raise UserError(
-            f"{folder / MODULES} names the folder {shown(name)}", expected="plain names of folders beside it"
+            f"{folder / MODULES} names the folder {shown(name)}", expected="names of folders in the model folder"
         )
     return folder / name
 
@@ -92,22 +94,23 @@ def _prompt(file: Path) -> str:
 
 
 def _pooling(file: Path) -> str:
-    """`pooling_mode` of today, or the one of the older switches that is on."""
+    """Return `pooling_mode`, or for older files the name of the pooling_mode_* switch that is true."""
     values = read_object(file)
     name = values.get("pooling_mode")
     if name is None:
-        on = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
-        name = "+".join(key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for key in on)
+        active = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
+        names = [key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for key in active]
+        name = "+".join(names)
     if name not in POOLINGS:
-        raise UserError(f"{file}: pooling_mode is {shown(name)}", expected=" or ".join(POOLINGS))
+        raise UserError(f"{file}: the pooling_mode {shown(name)} is not supported", expected=" or ".join(POOLINGS))
     return str(name)
 
 
-def _limit(file: Path) -> int:
+def _tokenizer_limit(file: Path) -> int:
     value = read_object(file).get("model_max_length", 0) if is_there(file) else 0
-    return value if type(value) is int and 0 <= value < 10**6 else 0  # transformers writes 10**30 for "not known"
+    return value if type(value) is int and 0 <= value < 10**6 else 0  # transformers writes 10**30 for "unknown"
 
 
-def _put(file: Path, value: Any) -> None:
+def _write_json(file: Path, value: Any) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, value, indent=2)

@@ -1,11 +1,11 @@
-"""BERT checkpoints of TensorFlow, read without it: `bert_model.ckpt.index`, `.data-00000-of-00001`, `bert_config.json`.
+"""Read TensorFlow checkpoints of BERT without TensorFlow: `bert_model.ckpt.index`, `.data-00000-of-00001`, `bert_config.json`.
 
-The index is a sorted table in LevelDB's format: blocks of (name → where and what), keys written as what differs from
-the key before; its footer says where the block of blocks lies. A value is a small protobuf: type, shape, shard, offset,
-size, checksum. The data files are the tensors' bytes, little-endian, one after the other. Every checksum (CRC-32C) of
-what is read is compared, as a file cut short by a download would otherwise give a model of noise.
+The index is a sorted table in LevelDB's format. A block contains (name, entry) pairs with prefix-compressed names, and the
+footer of the file points to the block that lists all blocks. An entry is a small protobuf: type, shape, shard, offset, size,
+checksum. The data files contain the bytes of the tensors, little-endian. All checksums (CRC-32C) are verified, because an
+incomplete download would otherwise load as noise.
 
-Variables come out under the names transformers has for them; what the optimizer kept beside them is left out.
+Variables are renamed as in transformers; the optimizer's variables are skipped.
 """
 
 import math
@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import open_regular, read_bytes, size_of
+from unmask.files import AGAIN, open_regular, read_bytes, size_of
 from unmask.protobuf import fields, read_varint
 
 MAGIC = 0xDB4775248B80FB57  # the table's last eight bytes
-INDEX = 64 << 20  # bytes of an index, at most
-FOOTER, TRAILER = 48, 5  # bytes; the trailer of a block is its compression and its checksum
-FLOAT_TYPES = {1: "<f4", 2: "<f8", 14: "bf16", 19: "<f2"}  # TensorFlow's number for a type → numpy's name
+MAX_INDEX_BYTES = 64 << 20
+FOOTER_BYTES, TRAILER_BYTES = 48, 5  # the trailer of a block is its compression type and its checksum
+FLOAT_TYPES = {1: "<f4", 2: "<f8", 14: "bf16", 19: "<f2"}  # type number of TensorFlow → name in numpy
 OPTIMIZER = re.compile(r"(.*/)?(adam_[mv]|AdamWeightDecayOptimizer\w*|Adam(_1)?|global_step|m|v|good_steps|loss_scale)")
 
-# The few variables whose place in transformers does not follow from their name.
+# Variables whose name in transformers does not follow from the rules of `rename`.
 SPECIAL = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -37,7 +37,7 @@ SPECIAL = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
-# A BERT whose embeddings are narrower than its layers (SimBERT's small ones) has ELECTRA's names there.
+# transformers represents a BERT with narrower embeddings (the small SimBERT models) as an ELECTRA model.
 NARROW = "bert/encoder/embedding_hidden_mapping_in/kernel"
 NARROW_NAMES = {
     "bert.encoder.embedding_hidden_mapping_in.": "electra.embeddings_project.",
@@ -48,7 +48,7 @@ NARROW_NAMES = {
 
 
 class Entry(NamedTuple):
-    """Where a variable lies, as the index says it."""
+    """Location and type of a variable, from the index."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -59,35 +59,33 @@ class Entry(NamedTuple):
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, by their .index files; Google's own name first.
+    """Return the .index files of the checkpoints in a folder; the name that Google uses comes first.
 
     >>> checkpoints(Path("no-such-folder"))
     []
     """
-    found = [file for file in folder.glob("*.index") if list(folder.glob(f"{file.stem}.data-*"))]
-    return sorted(found, key=lambda file: (file.name != "bert_model.ckpt.index", file.name))
+    indexes = [file for file in folder.glob("*.index") if list(folder.glob(f"{file.stem}.data-*"))]
+    return sorted(indexes, key=lambda file: (file.name != "bert_model.ckpt.index", file.name))
 
 
 def read_checkpoint(index: Path) -> dict[str, Tensor]:
-    """Every weight under its name in transformers, as transformers lays it out."""
+    """Return all weights with their names and layout in transformers."""
     entries, shards = read_index(index)
-    out = {}
+    tensors = {}
     for variable, entry in entries.items():
-        if OPTIMIZER.fullmatch(variable):
-            continue
-        if entry.dtype not in FLOAT_TYPES:  # a counter
+        if OPTIMIZER.fullmatch(variable) or entry.dtype not in FLOAT_TYPES:  # integers are counters
             continue
         name, transposed = rename(variable)
         if NARROW in entries:
             start = next((start for start in NARROW_NAMES if name.startswith(start)), "")
             name = NARROW_NAMES.get(start, "") + name.removeprefix(start)
-        value = torch.from_numpy(_read(index, variable, entry, shards))
-        out[name] = value.T.contiguous() if transposed else value
-    return out
+        value = torch.from_numpy(_read_variable(index, variable, entry, shards))
+        tensors[name] = value.T.contiguous() if transposed else value
+    return tensors
 
 
 def rename(variable: str) -> tuple[str, bool]:
-    """A variable's name → its name in transformers, and whether it is transposed: TensorFlow multiplies from the left.
+    """Return the name of a variable in transformers, and whether to transpose it: TensorFlow computes x @ W.
 
     >>> rename("bert/encoder/layer_3/attention/self/query/kernel")
     ('bert.encoder.layer.3.attention.self.query.weight', True)
@@ -103,103 +101,103 @@ def rename(variable: str) -> tuple[str, bool]:
 
 
 def read_index(path: Path) -> tuple[dict[str, Entry], int]:
-    """Every variable that the index names, and the number of data files."""
+    """Return the entries of all variables, and the number of data files."""
     try:
-        data = read_bytes(path, INDEX)
-        if len(data) < FOOTER or int.from_bytes(data[-8:], "little") != MAGIC:
-            raise ValueError("it does not end as the index of a TensorFlow checkpoint does")
-        _, at = _handle(data, len(data) - FOOTER)
-        top, _ = _handle(data, at)
+        data = read_bytes(path, MAX_INDEX_BYTES)
+        if len(data) < FOOTER_BYTES or int.from_bytes(data[-8:], "little") != MAGIC:
+            raise ValueError("it does not end like the index of a TensorFlow checkpoint")
+        _, position = _read_block_handle(data, len(data) - FOOTER_BYTES)
+        block_list, _ = _read_block_handle(data, position)
         entries, shards = {}, 1
-        for _, value in _block(data, *top):
-            for key, entry in _block(data, *_handle(value, 0)[0]):
-                found = dict(fields(entry))
+        for _, value in _read_block(data, *block_list):
+            for key, entry in _read_block(data, *_read_block_handle(value, 0)[0]):
+                message = dict(fields(entry))
                 if not key:  # the header
-                    shards = found.get(1, 1)
+                    shards = message.get(1, 1)
                     if not isinstance(shards, int):
-                        raise ValueError("its header is not one")
-                    if found.get(2, 0):
+                        raise ValueError("its header is damaged")
+                    if message.get(2, 0):
                         raise ValueError("its numbers are big-endian")
-                elif 7 in found:
+                elif 7 in message:
                     raise ValueError(f"{key.decode()} is stored in slices")
                 else:
-                    shape = tuple(dict(fields(dim)).get(1, 0) for n, dim in fields(found.get(2, b"")) if n == 2)
-                    values = [found.get(n, 0) for n in (1, 3, 4, 5, 6)]
+                    shape = tuple(dict(fields(dim)).get(1, 0) for n, dim in fields(message.get(2, b"")) if n == 2)
+                    values = [message.get(n, 0) for n in (1, 3, 4, 5, 6)]
                     if not all(isinstance(number, int) for number in (*values, *shape)):
-                        raise ValueError(f"the entry of {key.decode()} has text where a number belongs")
+                        raise ValueError(f"the entry of {key.decode()} has text instead of a number")
                     entries[key.decode()] = Entry(values[0], shape, *values[1:])
         return entries, shards
     except (OSError, ValueError, IndexError, TypeError) as error:
         raise UserError(
             f"cannot read {path}: {error or type(error).__name__}",
-            expected="the .index of a TensorFlow checkpoint, version 2, not compressed",
-            hint="copy or download the file again",
+            expected="the uncompressed .index of a TensorFlow checkpoint, version 2",
+            hint=AGAIN,
         ) from None
 
 
-def _read(index: Path, variable: str, entry: Entry, shards: int) -> np.ndarray:
+def _read_variable(index: Path, variable: str, entry: Entry, shards: int) -> np.ndarray:
     path = index.with_suffix(f".data-{entry.shard:05d}-of-{shards:05d}")
     kind = FLOAT_TYPES[entry.dtype]
     width = 2 if kind == "bf16" else int(kind[-1])
     try:
-        # Before anything is read: a damaged entry may ask for more than there is memory.
+        # Checked before reading, because a damaged entry could exhaust the memory.
         if entry.size != math.prod(entry.shape) * width:
-            raise ValueError(f"{entry.size:,} bytes for the shape {entry.shape}")
+            raise ValueError(f"it has {entry.size:,} bytes, which does not match the shape {entry.shape}")
         if entry.offset + entry.size > (size := size_of(path)):
             raise ValueError(f"the file ends after {size:,} bytes")
         with open_regular(path) as file:
             file.seek(entry.offset)
             data = file.read(entry.size)
-        if masked(crc32c(data)) != entry.crc:
-            raise ValueError("its bytes do not fit its checksum")
-        if kind == "bf16":  # the upper half of a float32
+        if mask_crc(crc32c(data)) != entry.crc:
+            raise ValueError("its checksum does not match")
+        if kind == "bf16":  # bf16 is the upper half of a float32
             return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
         return np.frombuffer(data, kind).astype(np.float32).reshape(entry.shape)
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(
-            f"cannot read {variable} from {path}: {getattr(error, 'strerror', None) or error}",
-            hint="copy or download the file again",
+            f"cannot read {variable} from {path}: {getattr(error, 'strerror', None) or error}", hint=AGAIN
         ) from None
 
 
 # -------------------------------------------------------------------------------------------- the table
 
 
-def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """(offset, size) of a block, and where the next thing begins."""
-    offset, at = read_varint(data, at)
-    size, at = read_varint(data, at)
-    return (offset, size), at
+def _read_block_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
+    """Return (offset, size) of a block, and the position after the handle."""
+    offset, position = read_varint(data, position)
+    size, position = read_varint(data, position)
+    return (offset, size), position
 
 
-def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block."""
-    block, trailer = data[offset : offset + size], data[offset + size : offset + size + TRAILER]
-    if len(block) < max(size, 4) or len(trailer) < TRAILER:
-        raise ValueError("a block lies outside the file")
+def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a block."""
+    block, trailer = data[offset : offset + size], data[offset + size : offset + size + TRAILER_BYTES]
+    if len(block) < max(size, 4) or len(trailer) < TRAILER_BYTES:
+        raise ValueError("a block is outside the file")
     if trailer[0]:
         raise ValueError("its blocks are compressed (snappy)")
-    if masked(crc32c(block + trailer[:1])) != int.from_bytes(trailer[1:], "little"):
-        raise ValueError("a block does not fit its checksum")
-    end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)  # the restart points stand behind the entries
-    at, key = 0, b""
-    while at < end:
-        shared, at = read_varint(block, at)
-        own, at = read_varint(block, at)
-        length, at = read_varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        yield key, block[at + own : at + own + length]
-        at += own + length
+    if mask_crc(crc32c(block + trailer[:1])) != int.from_bytes(trailer[1:], "little"):
+        raise ValueError("the checksum of a block does not match")
+    end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)  # the restart points follow the entries
+    position, key = 0, b""
+    while position < end:
+        shared, position = read_varint(block, position)  # bytes that the key shares with the previous key
+        unshared, position = read_varint(block, position)
+        length, position = read_varint(block, position)
+        key = key[:shared] + block[position : position + unshared]
+        position += unshared
+        yield key, block[position : position + length]
+        position += length
 
 
 # ------------------------------------------------------------------------------------------ the checksum
 
-LANE = 4096  # bytes; long data is cut into lanes that numpy carries forward side by side
+LANE = 4096  # bytes; long data is split into lanes that numpy processes in parallel
 
 
 @cache
 def _tables() -> np.ndarray:
-    """(4, 256) the effect of a byte on the CRC-32C register, after 0 to 3 further zero bytes."""
+    """Return (4, 256): the effect of a byte on the CRC-32C register, after 0 to 3 further zero bytes."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ np.uint32(0x82F63B78), table >> 1)
@@ -211,7 +209,7 @@ def _tables() -> np.ndarray:
 
 @cache
 def _skip_lane() -> list[list[int]]:
-    """4 × 256: the register after LANE zero bytes, by the bytes it had; the register's update is linear."""
+    """Return 4 × 256: the register after LANE zero bytes, for each value of its four bytes. The update is linear."""
     first = _tables()[0].tolist()
     columns = [first[(1 << bit) & 255] ^ ((1 << bit) >> 8) for bit in range(32)]  # one zero byte
 
@@ -221,13 +219,13 @@ def _skip_lane() -> list[list[int]]:
             out ^= columns[bit] if value >> bit & 1 else 0
         return out
 
-    for _ in range(LANE.bit_length() - 1):  # twice as many zero bytes each time
+    for _ in range(LANE.bit_length() - 1):  # each round doubles the number of zero bytes
         columns = [apply(column) for column in columns]
-    return [[apply(byte << 8 * place) for byte in range(256)] for place in range(4)]
+    return [[apply(byte << 8 * index) for byte in range(256)] for index in range(4)]
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli).
+    """Return the CRC-32C (Castagnoli) checksum.
 
     >>> hex(crc32c(b"123456789")), hex(crc32c(b"123456789" * 1000))
     ('0xe3069283', '0xd601351d')
@@ -259,6 +257,6 @@ def crc32c(data: bytes) -> int:
     return register ^ 0xFFFFFFFF
 
 
-def masked(crc: int) -> int:
-    """A checksum as it is stored: turned and moved, so that a checksum of checksums is not a trivial one."""
+def mask_crc(crc: int) -> int:
+    """Return a checksum as LevelDB stores it: rotated and shifted, because CRCs of data with embedded CRCs are weak."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

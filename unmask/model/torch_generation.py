@@ -1,5 +1,5 @@
-"""A torch Model read step by step: a causal model and a decoder keep what they have read in a cache, so that a step
-computes its one new token; an encoder with a prefix mask reads its row again."""
+"""Text generation with a torch Model. A causal model and a decoder keep keys and values in a cache and compute one new
+token per step; an encoder with a prefix mask reads its whole row again."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class TorchGenerationState(GenerationState):
             return self.model.logits(self.head, self.last_hidden()).float().cpu().numpy()
 
     def last_hidden(self) -> Tensor:
-        """Hidden states (N, D) of the rows' last tokens."""
+        """Return the hidden states (N, D) of the last token of each row."""
         raise NotImplementedError
 
     def uncached_tokens(self) -> Tensor:
-        """The tokens (N, new) that are not in the cache, on the model's device."""
-        done = 0 if self.cache is None else self.cache.length
-        return torch.from_numpy(np.ascontiguousarray(self.rows[:, done:])).to(self.device)
+        """Return the tokens (N, new) that are not in the cache yet, on the model's device."""
+        cached = 0 if self.cache is None else self.cache.length
+        return torch.from_numpy(np.ascontiguousarray(self.rows[:, cached:])).to(self.device)
 
     @torch.inference_mode()
     def append_tokens(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> None:
         super().append_tokens(tokens, parents)
         if parents is not None and self.cache is not None:
-            # A beam's parent reads the same text: what a decoder sees of it need not move.
+            # All beams of a prompt attend to the same encoder states, so the cross-attention cache keeps its order.
             self.cache.reorder(torch.from_numpy(parents).to(self.device), cross=False)
 
 
@@ -65,7 +65,7 @@ class CausalState(TorchGenerationState):
 
 
 class PrefixState(TorchGenerationState):
-    """An encoder whose prompt sees all of itself, and what comes after only what stands before it."""
+    """An encoder with a prefix mask: attention is bidirectional in the prompt and causal after it."""
 
     def new_cache(self) -> KVCache | None:
         return None
@@ -76,13 +76,13 @@ class PrefixState(TorchGenerationState):
 
 
 class EncoderDecoderState(TorchGenerationState):
-    """`ids` (N, T) and `mask` (N, T) of the prompts, which the encoder reads once."""
+    """An encoder–decoder. The encoder reads the prompts, `ids` (N, T) and `mask` (N, T), once."""
 
     def __init__(self, model: Model, rows: np.ndarray, cache: bool, ids: np.ndarray, mask: np.ndarray):
         super().__init__(model, rows, cache)
-        there = None if mask.all() else torch.from_numpy(mask).to(self.device)
-        self.texts = Batch(torch.from_numpy(ids).to(self.device), there)
-        self.states: Tensor | None = None  # (N, T, D)
+        attention_mask = None if mask.all() else torch.from_numpy(mask).to(self.device)
+        self.prompts = Batch(torch.from_numpy(ids).to(self.device), attention_mask)
+        self.encoder_states: Tensor | None = None  # (N, T, D)
         self.copies = 1
 
     def new_cache(self) -> KVCache | None:
@@ -93,18 +93,19 @@ class EncoderDecoderState(TorchGenerationState):
         self.copies = copies
 
     def last_hidden(self) -> Tensor:
-        if self.states is None:
-            self.states = self.model.encode(self.texts).repeat_interleave(self.copies, 0)
-            if self.texts.attention_mask is not None:
-                self.texts.attention_mask = self.texts.attention_mask.repeat_interleave(self.copies, 0)
-        batch = Batch(self.texts.input_ids, self.texts.attention_mask, decoder_input_ids=self.uncached_tokens())
-        return self.model.decode(batch, self.states, cache=self.cache)[:, -1]
+        prompts = self.prompts
+        if self.encoder_states is None:
+            self.encoder_states = self.model.encode(prompts).repeat_interleave(self.copies, 0)
+            if prompts.attention_mask is not None:
+                prompts.attention_mask = prompts.attention_mask.repeat_interleave(self.copies, 0)
+        batch = Batch(prompts.input_ids, prompts.attention_mask, decoder_input_ids=self.uncached_tokens())
+        return self.model.decode(batch, self.encoder_states, cache=self.cache)[:, -1]
 
 
 def start_generation(
-    model: Model, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+    model: Model, prompts: Sequence[Sequence[int]], options: GenerationConfig, cache: bool = True
 ) -> TorchGenerationState:
     ids, mask = pad_prompts(prompts)
     if model.decoder is None:
         return (CausalState if model.config.causal else PrefixState)(model, ids, cache)
-    return EncoderDecoderState(model, decoder_start_rows(len(prompts), how), cache, ids, mask)
+    return EncoderDecoderState(model, decoder_start_rows(len(prompts), options), cache, ids, mask)

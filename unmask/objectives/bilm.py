@@ -1,12 +1,12 @@
-"""Language modelling in both directions (ELMo 1802.05365 §3.1): the next token from the left, the one before from the right.
+"""Bidirectional language modeling (ELMo 1802.05365 §3.1): predict the next token from the left, and the previous one from the right.
 
 | row                       | direction | at    | the loss reads |
 |---------------------------|-----------|-------|----------------|
 | [CLS] the cat sat . [SEP] | forwards  | "cat" | "sat"          |
 |                           | backwards | "cat" | "the"          |
 
-Nothing is masked: each stack of LSTMs sees one side only. Every token is predicted from both sides, or a share
-`bilm.target_fraction` of them, others each epoch, where a softmax over a large vocabulary would take too long.
+Nothing is masked: each stack of LSTMs reads one side only. Every token is predicted from both sides. `bilm.target_fraction` below 1
+samples the predicted tokens in each epoch, if a softmax over a large vocabulary takes too long.
 """
 
 from dataclasses import replace
@@ -24,25 +24,25 @@ class BiLM(Objective):
     terms = ("bilm",)
     heads = ("bilm",)
     encoder_types = ("lstm",)
-    standalone_reason = "it reads the last layer of each direction, and other objectives the mix of both"
+    standalone_reason = "it reads the last layer of each direction, but other objectives read the mix of both"
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
-        """`forwards` holds where a next token is predicted, `backwards` where the one before is."""
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
+        """Set the labels of the positions that predict the next token (`forwards`) and the previous one (`backwards`)."""
         n = len(example)
         labels = dict(example.labels)
-        for name, places, step in (("forwards", np.arange(n - 1), 1), ("backwards", np.arange(1, n), -1)):
+        for name, positions, step in (("forwards", np.arange(n - 1), 1), ("backwards", np.arange(1, n), -1)):
             if self.recipe.bilm.target_fraction < 1:
-                count = min(len(places), max(1, round(self.recipe.bilm.target_fraction * len(places))))
-                places = np.sort(rng.choice(places, count, replace=False))
-            labels[f"bilm.{name}.positions"] = places
-            labels[f"bilm.{name}.targets"] = example.input_ids[places + step]
+                count = min(len(positions), max(1, round(self.recipe.bilm.target_fraction * len(positions))))
+                positions = np.sort(rng.choice(positions, count, replace=False))
+            labels[f"bilm.{name}.positions"] = positions
+            labels[f"bilm.{name}.targets"] = example.input_ids[positions + step]
         return replace(example, labels=labels)
 
     def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor:
         return torch.cat([batch.labels["bilm.forwards.positions"], batch.labels["bilm.backwards.positions"]])
 
     def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
-        """Of each state (N, D) the half that has not seen its target."""
+        """Read the half of each hidden state (N, D) that does not depend on its target."""
         first = len(batch.labels["bilm.forwards.positions"])
         half = hidden.shape[-1] // 2
         states = torch.cat([hidden[:first, :half], hidden[first:, half:]])
@@ -53,5 +53,7 @@ class BiLM(Objective):
         return {"bilm": len(batch.labels["bilm.forwards.targets"]) + len(batch.labels["bilm.backwards.targets"])}
 
     def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
-        # The last layer, as in the paper: the mix is for tasks, and learns from them.
-        return model.encoder(batch.input_ids, batch.attention_mask, at=self.loss_positions(model, batch), top=True)
+        # The last layer, as in the paper: the mix of layers is trained by tasks.
+        return model.encoder(
+            batch.input_ids, batch.attention_mask, positions=self.loss_positions(model, batch), top=True
+        )

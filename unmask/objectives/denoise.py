@@ -1,15 +1,15 @@
-"""Denoising (BART 1910.13461 §2.2): the text is damaged, and the decoder writes it whole.
+"""Denoising (BART 1910.13461 §2.2): the text is corrupted, and the decoder reconstructs it.
 
-| noise   | row                           | the encoder sees                   | the decoder is given, and predicts |
+| noise   | row                           | the encoder reads                  | the decoder reads, and predicts    |
 |---------|-------------------------------|------------------------------------|------------------------------------|
 | infill  | <s> A cat sat . It slept . </s> | <s> A <mask> . It <mask> slept . </s> | </s> <s> A cat … ., <s> A cat … . </s> |
 | permute |                               | <s> It slept . A cat sat . </s>    | the same                           |
 | delete  |                               | <s> A sat . It . </s>              | the same                           |
 | rotate  |                               | <s> sat . It slept . A cat </s>    | the same                           |
 
-`denoise.noise` names one or more, done in the order permute, infill or delete, rotate. infill takes spans of whole words,
-`denoise.mask_rate` of the tokens on average; lengths are Poisson(3), each span becomes one mask, and a span of no words puts
-a mask between two tokens. permute shuffles the sentences of each document in the row. rotate begins the row at a random token.
+`denoise.noise` is one or more of them, applied in the order permute, infill or delete, rotate. infill replaces spans of whole words,
+`denoise.mask_rate` of the tokens on average. Span lengths are Poisson(3); each span becomes one mask, and an empty span inserts a mask
+between two tokens. permute shuffles the sentences of each document in the row. rotate starts the row at a random token.
 """
 
 import math
@@ -50,7 +50,7 @@ class Denoise(Seq2SeqObjective):
                 hint=f"--set denoise.noise=delete, or --objective {config.default_objective}",
             )
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         special, ids, flags = self.special, example.input_ids, example.flags
         flags = np.zeros(len(ids), np.uint8) if flags is None else flags
         if "permute" in self.noise:
@@ -61,8 +61,8 @@ class Denoise(Seq2SeqObjective):
         elif "delete" in self.noise:
             ordinary = np.flatnonzero(~special[ids])
             exact = self.settings.mask_rate * len(ordinary)
-            number = int(exact) + int(rng.random() < exact - int(exact))
-            ids = np.delete(ids, rng.choice(ordinary, number, replace=False))
+            count = int(exact) + int(rng.random() < exact - int(exact))
+            ids = np.delete(ids, rng.choice(ordinary, count, replace=False))
         if "rotate" in self.noise and len(ids) > 2:
             first, last = int(special[ids[0]]), len(ids) - int(special[ids[-1]])
             if last > first:
@@ -73,41 +73,40 @@ class Denoise(Seq2SeqObjective):
         ordinary = np.flatnonzero(~self.special[ids])
         if not len(ordinary):
             return ids
-        chances, none = poisson_span_lengths(self.settings.mean_span_length)
+        probabilities, p_empty = poisson_span_lengths(self.settings.mean_span_length)
         budget = self.settings.mask_rate * len(ordinary)
-        spans = sample_units(sample_spans(*word_spans(ordinary, flags), chances, budget, rng), budget, rng)
-        out, kept = ids.copy(), np.ones(len(ids), bool)
+        spans = sample_units(sample_spans(*word_spans(ordinary, flags), probabilities, budget, rng), budget, rng)
+        out, is_kept = ids.copy(), np.ones(len(ids), bool)
         for start, end in spans:
             out[start] = self.tokenizer.mask
-            kept[start + 1 : end] = False
-        # Spans of no words: as many as are sampled on the way to this number of others; rows never grow.
-        empty = rng.negative_binomial(len(spans), 1 - none) if spans else 0
-        empty = min(int(empty), int((~kept).sum()))
-        places = rng.choice(ordinary, min(empty, len(ordinary)), replace=False)
-        shift = np.flatnonzero(kept)
-        at = np.searchsorted(shift, places)
-        return np.insert(out[kept], at, np.int64(self.tokenizer.mask or 0))
+            is_kept[start + 1 : end] = False
+        # Empty spans that would have been sampled along with these spans, but never more than keeps the row from growing.
+        num_empty = rng.negative_binomial(len(spans), 1 - p_empty) if spans else 0
+        num_empty = min(int(num_empty), int((~is_kept).sum()))
+        positions = rng.choice(ordinary, min(num_empty, len(ordinary)), replace=False)
+        insert_before = np.searchsorted(np.flatnonzero(is_kept), positions)
+        return np.insert(out[is_kept], insert_before, np.int64(self.tokenizer.mask or 0))
 
 
 def poisson_span_lengths(mean: float) -> tuple[np.ndarray, float]:
-    """Chances of 1, 2, … words among the spans that have any, and the chance that a span has none.
+    """Return the probabilities of 1, 2, … words among non-empty spans, and the probability of an empty span.
 
-    >>> chances, none = poisson_span_lengths(3.0)
-    >>> round(none, 3), chances[:3].round(3).tolist()
+    >>> probabilities, p_empty = poisson_span_lengths(3.0)
+    >>> round(p_empty, 3), probabilities[:3].round(3).tolist()
     (0.05, [0.157, 0.236, 0.236])
     """
     n = np.arange(1, int(mean + 10 * math.sqrt(mean)) + 2)
     logs = n * math.log(mean) - mean - np.array([math.lgamma(k + 1) for k in n])
-    chances = np.exp(logs)
-    return chances / chances.sum(), math.exp(-mean)
+    weights = np.exp(logs)
+    return weights / weights.sum(), math.exp(-mean)
 
 
 def permute_sentences(special: np.ndarray, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The row's positions with the sentences between special tokens shuffled."""
+    """Return the positions of a row, with the sentences between special tokens shuffled."""
     order = np.arange(len(special))
     borders = np.flatnonzero(special).tolist()
     for low, high in zip([-1, *borders], [*borders, len(special)]):
-        begins = np.flatnonzero((flags[low + 1 : high] & SENTENCE) > 0) + low + 1
-        pieces = np.split(order[low + 1 : high].copy(), begins[begins > low + 1] - low - 1)
-        order[low + 1 : high] = np.concatenate([pieces[i] for i in rng.permutation(len(pieces))])
+        starts = np.flatnonzero((flags[low + 1 : high] & SENTENCE) > 0) + low + 1
+        sentences = np.split(order[low + 1 : high].copy(), starts[starts > low + 1] - low - 1)
+        order[low + 1 : high] = np.concatenate([sentences[i] for i in rng.permutation(len(sentences))])
     return order

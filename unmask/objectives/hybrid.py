@@ -1,13 +1,13 @@
-"""Masked and causal rows in one batch, one head for both (GPT-BERT 2410.24159 §2).
+"""MLM and CLM on different rows of a batch, with one head (GPT-BERT 2410.24159 §2).
 
-| row                       | kind, random | becomes                        | what tokens see | the loss reads        |
+| row                       | random kind  | becomes                        | attention       | the loss reads        |
 |---------------------------|--------------|--------------------------------|-----------------|-----------------------|
-| [CLS] the cat sat . [SEP] | masked       | [CLS] the [MASK] sat . [SEP]   | everything      | "cat" at "the"        |
-| [CLS] the cat sat . [SEP] | causal       | [CLS] the cat sat . [SEP]      | what is before  | "the" at [CLS], "cat" at "the" … |
+| [CLS] the cat sat . [SEP] | masked       | [CLS] the [MASK] sat . [SEP]   | bidirectional   | "cat" at "the"        |
+| [CLS] the cat sat . [SEP] | causal       | [CLS] the cat sat . [SEP]      | causal          | "the" at [CLS], "cat" at "the" … |
 
-In both kinds the prediction of a token is made one position before it (masked next-token prediction), so that the
-model is one model, and can be used like either. Each kind's loss is the mean over its own tokens; they are weighed
-by their shares of rows, `hybrid.clm_fraction` and the rest.
+In both kinds a token is predicted one position before it (masked next-token prediction), so that the model can be used as a masked or as
+a causal model. The loss of each kind is the mean over its own tokens. Its weight is its fraction of rows, which is `hybrid.clm_fraction`
+for causal rows.
 """
 
 from dataclasses import replace
@@ -28,32 +28,30 @@ class Hybrid(MLM):
     name = "hybrid"
     terms = ("mlm", "clm")
     heads = ("lm|mlm",)
-    standalone_reason = (
-        "some of its rows hide everything to the right, and the other objective would have to do without it"
-    )
+    standalone_reason = "some of its rows hide all later tokens, which the other objective would need"
     bidirectional = False
     logit_position = "next"
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
-        self.share = recipe.hybrid.clm_fraction
-        self.weights = {"mlm": 1 - self.share, "clm": self.share}
+        self.clm_fraction = recipe.hybrid.clm_fraction
+        self.weights = {"mlm": 1 - self.clm_fraction, "clm": self.clm_fraction}
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
-        none = np.zeros(0, np.int64)
-        if rng.random() < self.share:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
+        empty = np.zeros(0, np.int64)
+        if rng.random() < self.clm_fraction:
             positions = next_token_positions(example, self.special)
-            parts = (none, none, positions, example.input_ids[positions + 1])
+            values = (empty, empty, positions, example.input_ids[positions + 1])
             out = replace(example, prefix_length=0)
         else:
-            out = replace(super().corrupt(example, rng, phase), prefix_length=len(example))
+            out = replace(super().corrupt(example, rng, step_config), prefix_length=len(example))
             positions, targets = out.labels["mlm.positions"], out.labels["mlm.targets"]
-            before = positions > 0  # the very first token of a row without [CLS] has nothing before it
-            if example.document_ids is not None:  # … nor has the first one of a document kept apart
-                before &= example.document_ids[positions] == example.document_ids[positions - 1]
-            parts = (positions[before], targets[before], none, none)
+            has_previous = positions > 0  # false for the first token of a row without [CLS] …
+            if example.document_ids is not None:  # … and for the first one of a document with separate attention
+                has_previous &= example.document_ids[positions] == example.document_ids[positions - 1]
+            values = (positions[has_previous], targets[has_previous], empty, empty)
         names = ("mlm.positions", "mlm.targets", "clm.positions", "clm.targets")
-        out.labels = {**example.labels, **dict(zip(names, parts, strict=True))}
+        out.labels = {**example.labels, **dict(zip(names, values, strict=True))}
         return out
 
     def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor:

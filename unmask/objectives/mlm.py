@@ -1,14 +1,14 @@
-"""Masked language modelling (BERT 1810.04805 §3.1; dynamic masks: RoBERTa 1907.11692 §4.1).
+"""Masked language modeling (BERT 1810.04805 §3.1; dynamic masks: RoBERTa 1907.11692 §4.1).
 
 | row                       | becomes                                    | the loss reads              |
 |---------------------------|--------------------------------------------|-----------------------------|
-| [CLS] the cat sat . [SEP] | [CLS] the [MASK] sat . [SEP] (80 %)        | "cat" at position 2         |
-|                           | [CLS] the blue sat . [SEP] (10 %: random)  | "cat" at position 2         |
-|                           | [CLS] the cat sat . [SEP] (10 %: kept)     | "cat" at position 2         |
+| [CLS] the cat sat . [SEP] | [CLS] the [MASK] sat . [SEP] (80%)         | "cat" at position 2         |
+|                           | [CLS] the blue sat . [SEP] (10%: random)   | "cat" at position 2         |
+|                           | [CLS] the cat sat . [SEP] (10%: kept)      | "cat" at position 2         |
 
-Special tokens are never chosen, and a random token is never a special one. With `count: exact` a row of n ordinary
-tokens has rate × n chosen, stochastically rounded so that the mean is exact, and at least one; with `bernoulli`
-every token is chosen by its own coin. `unit` says which tokens are chosen together (`units.py`).
+Special tokens are never selected, and a random token is never a special one. With `mlm.sampling: exact`, rate × n of a row's n ordinary
+tokens are selected, stochastically rounded so that the mean is exact, and at least one. With `bernoulli`, each token is selected
+independently. `mlm.mask_unit` determines which tokens are selected together (`units.py`).
 """
 
 from collections.abc import Sequence
@@ -45,13 +45,13 @@ class MLM(Objective):
         super().__init__(recipe, tokenizer)
         self.settings = recipe.mlm
         self.special = tokenizer.special  # (V,) bool
-        self.ordinary = np.flatnonzero(~tokenizer.special)  # ids that a random token may be
+        self.ordinary = np.flatnonzero(~tokenizer.special)  # candidate ids for random replacement
         self.num_static_variants = self.settings.num_static_masks if self.settings.masking == "static" else 0
         self.phrases = Phrases(self.settings.phrases, tokenizer) if self.settings.mask_unit == "phrase" else None
         if tokenizer.mask is None:
             raise UserError(
-                f"objective {self.name} hides tokens behind a mask token, and this tokenizer has none",
-                hint="--objective clm, or a tokenizer with a mask token",
+                f"objective {self.name} needs a mask token, and this tokenizer has none",
+                hint="--objective clm, or use a tokenizer with a mask token",
             )
 
     @classmethod
@@ -69,30 +69,30 @@ class MLM(Objective):
     def check_corpus(self, splits: Sequence[Split]) -> list[str]:
         return [self.phrases.report(splits)] if self.phrases else []
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
-        chosen, together = self._choose(example, rng, phase.mask_rate)
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
+        chosen, first_of_unit = self._choose(example, rng, step_config.mask_rate)
         targets = example.input_ids[chosen]
         ids = example.input_ids.copy()
-        lot = rng.random(len(chosen))
-        if together is not None:
-            lot = lot[together]  # a unit is treated as its first token
-        ids[chosen[lot < self.settings.mask]] = self.tokenizer.mask
-        swapped = chosen[(lot >= self.settings.mask) & (lot < self.settings.mask + self.settings.random)]
-        ids[swapped] = self.ordinary[rng.integers(len(self.ordinary), size=len(swapped))]
+        u = rng.random(len(chosen))
+        if first_of_unit is not None:
+            u = u[first_of_unit]  # all tokens of a unit are treated like its first one
+        ids[chosen[u < self.settings.mask]] = self.tokenizer.mask
+        replaced = chosen[(u >= self.settings.mask) & (u < self.settings.mask + self.settings.random)]
+        ids[replaced] = self.ordinary[rng.integers(len(self.ordinary), size=len(replaced))]
         labels = {**example.labels, "mlm.positions": chosen, "mlm.targets": targets}
         return replace(example, input_ids=ids, labels=labels)
 
     def _choose(self, example: Example, rng: np.random.Generator, rate: float) -> tuple[np.ndarray, np.ndarray | None]:
-        """Sorted positions of the chosen tokens; which of them is the first of each one's unit, if that decides."""
+        """Return the sorted positions of the selected tokens, and for units that are masked as a whole the index of each one's first token."""
         candidates = np.flatnonzero(~self.special[example.input_ids])
         if self.settings.mask_unit != "token":
             return self._choose_units(example, candidates, rng, rate)
         if self.settings.sampling == "bernoulli":
             return candidates[rng.random(len(candidates)) < rate], None
         exact = rate * len(candidates)
-        number = int(exact) + int(rng.random() < exact - int(exact))
-        number = min(max(number, 1), len(candidates))
-        return np.sort(rng.choice(candidates, number, replace=False)), None
+        count = int(exact) + int(rng.random() < exact - int(exact))
+        count = min(max(count, 1), len(candidates))
+        return np.sort(rng.choice(candidates, count, replace=False)), None
 
     def _choose_units(
         self, example: Example, candidates: np.ndarray, rng: np.random.Generator, rate: float
@@ -103,13 +103,13 @@ class MLM(Objective):
         if unit in ("span", "ngram"):
             order = sample_spans(starts, ends, span_length_probabilities(unit), budget, rng)
         else:
-            named = self.phrases.find(example.input_ids, starts, ends) if self.phrases else []
-            named = [named[i] for i in rng.permutation(len(named))]
-            inside = np.zeros(len(example) + 1, bool)
-            for start, end in named:
-                inside[start:end] = True
-            rest = np.flatnonzero(~inside[starts])
-            order = named + [(int(starts[i]), int(ends[i])) for i in rng.permutation(rest)]
+            phrases = self.phrases.find(example.input_ids, starts, ends) if self.phrases else []
+            phrases = [phrases[i] for i in rng.permutation(len(phrases))]
+            in_phrase = np.zeros(len(example) + 1, bool)
+            for start, end in phrases:
+                in_phrase[start:end] = True
+            rest = np.flatnonzero(~in_phrase[starts])
+            order = phrases + [(int(starts[i]), int(ends[i])) for i in rng.permutation(rest)]
         units = sorted(sample_units(order, budget, rng))
         chosen = np.concatenate([np.arange(start, end) for start, end in units] or [np.zeros(0, np.int64)])
         if unit in ("word", "ngram"):

@@ -5,8 +5,7 @@
 | [CLS] A [SEP] B [SEP]   | 0 … 0 0 1 … 1     | 0: B follows A    |
 | [CLS] A [SEP] C [SEP]   | 0 … 0 0 1 … 1     | 1: C is from another document |
 
-The rows themselves (which half is false, and with what) are made by `text/rows.py`, as pairs are a matter of the text.
-Its term, its head and its label have the objective's own name.
+`text/rows.py` builds the rows, including the random second segments. Term, head and label have the name of the objective.
 """
 
 import torch

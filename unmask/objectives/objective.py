@@ -1,12 +1,12 @@
-"""What every objective is: a corruption of rows, and terms of a loss.
+"""Base class of pre-training objectives: a corruption of rows, and the terms of a loss.
 
-`corrupt` is pure and runs on the CPU: same example, same address, same result. `outputs` gives, per term, logits and
-targets at the positions that the loss reads, and no others: unless an objective says otherwise, those of one head at the labels
-"<term>.positions", "<term>.targets" that `corrupt` made. Losses are sums with counts: the trainer divides each term once, by its
-count over all micro-batches and processes, and weighs it.
+`corrupt` is pure and runs on the CPU: the same example and random generator give the same result. `logits_and_targets` computes, for
+each term, logits and targets at the loss positions only. By default these are the logits of one head at the labels "<term>.positions"
+and "<term>.targets" that `corrupt` sets. Losses are sums with counts: the trainer divides each term by its count over all micro-batches
+and processes, and multiplies it by its weight.
 
-An objective says what it needs of a model and a recipe (`check`) and why it cannot be added to others (`alone`), so that what cannot
-work is refused before the text is read.
+`check` raises UserError for a model or recipe that does not fit, and `standalone_reason` explains why an objective cannot be combined
+with others. Both are tested before the corpus is read.
 """
 
 from __future__ import annotations
@@ -40,44 +40,42 @@ LogitsAndTargets: TypeAlias = "Mapping[str, tuple[torch.Tensor, torch.Tensor]]" 
 
 class Objective:
     name: str
-    terms: tuple[str, ...] = ()  # names of its loss's terms
-    heads: tuple[str, ...] = ()  # heads of the model that its loss reads; "lm|mlm" = the one that the family has
-    weights: Mapping[str, float] = MappingProxyType({})  # of the terms in the loss, where not 1
-    rows: Kind = "stream"  # which rows of the store it needs
-    num_static_variants: int = 0  # how many different versions of an example there are; 0 = a new one each epoch
-    standalone_reason: str = ""  # why it cannot be added to another objective; empty = it can
-    needs_decoder: bool = False  # whether its loss is read at a decoder
-    encoder_types: tuple[str, ...] = ("transformer",)  # the kinds of encoder that it trains
-    logit_position: str = "same"  # where the logits of a token stand; "next" = at the token before it
-    bidirectional: bool = True  # whether a token has to see what stands after it
+    terms: tuple[str, ...] = ()  # names of the loss terms
+    heads: tuple[str, ...] = ()  # heads of the model that the loss reads; "lm|mlm" = the one that the family has
+    weights: Mapping[str, float] = MappingProxyType({})  # term → weight, 1 unless given
+    rows: Kind = "stream"  # kind of rows (`text/rows.py`)
+    num_static_variants: int = 0  # number of corrupted versions of an example; 0 = a new one in each epoch
+    standalone_reason: str = ""  # why it cannot be combined with another objective; "" = it can
+    needs_decoder: bool = False  # whether the loss reads a decoder
+    encoder_types: tuple[str, ...] = ("transformer",)  # supported encoders
+    logit_position: str = "same"  # position of a token's logits; "next" = at the token before it
+    bidirectional: bool = True  # whether a token must attend to later tokens
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         self.recipe, self.tokenizer = recipe, tokenizer
 
     @classmethod
     def mismatch_reason(cls, config: ModelConfig) -> str:
-        """Why this objective cannot train such a model; empty when it can."""
+        """Return the reason why this objective cannot train such a model, or ""."""
         if config.encoder not in cls.encoder_types:
-            return (
-                f"its encoder has to be of the kind {' or '.join(cls.encoder_types)}, and this one is {config.encoder}"
-            )
+            return f"it needs an encoder of type {' or '.join(cls.encoder_types)}, and this one is {config.encoder}"
         if cls.needs_decoder and not config.decoder_layers:
-            return "it writes its answer with a decoder, and this model has none"
+            return "it needs a decoder, and this model has none"
         if config.decoder_layers and not cls.needs_decoder:
-            return "it reads the encoder alone, and this model answers with its decoder"
+            return "it trains the encoder only, and this model predicts with its decoder"
         if config.causal and cls.bidirectional:
-            return "it needs both sides of a token, and this model sees only what stands before it"
+            return "it needs bidirectional attention, and this model is causal"
         return ""
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
-        """Everything that can be wrong with a recipe for this objective, before the text is read."""
+        """Raise UserError if the recipe or the model does not fit. Called before the corpus is read."""
         unknown = [name for head in cls.heads for name in head.split("|") if name not in HEADS]
         if unknown:
             raise UserError(
                 f"objective {cls.name} reads the head {unknown[0]!r}, which does not exist{nearest(unknown[0], list(HEADS))}",
                 expected=", ".join(HEADS),
-                hint="a new head is a line in HEADS of unmask/model/head_spec.py, or an entry point in unmask.heads",
+                hint="define a new head in HEADS of unmask/model/head_spec.py, or as an entry point in unmask.heads",
             )
         reason = cls.mismatch_reason(config)
         if reason:
@@ -85,86 +83,86 @@ class Objective:
             raise UserError(
                 f"objective {cls.name} does not fit a {config.family} model: {reason}",
                 expected=f"--preset {', '.join(fitting)}" if fitting else None,
-                hint=f"--objective {config.default_objective}, which is {config.family}'s own",
+                hint=f"--objective {config.default_objective}, the default for {config.family}",
             )
         if recipe.train.document_attention == "same_document" and (
             cls.needs_decoder or cls.rows != "stream" or config.encoder != "transformer"
         ):
             raise UserError(
-                f"train.document_attention=same_document with the objective {cls.name} and a {config.family} model: only attention over "
-                "rows that are runs of documents can keep them apart",
-                hint="leave train.document_attention out",
+                f"the objective {cls.name} with a {config.family} model does not support train.document_attention=same_document, which "
+                "needs a transformer encoder and rows that are not pairs",
+                hint="remove train.document_attention",
             )
 
     def bind(self, config: ModelConfig) -> None:
-        """What the objective reads from the model's config: which of its heads the family has."""
+        """Resolve the heads for the model's family."""
         self.heads = resolve_heads(self.heads, config)
 
     @classmethod
     def external_files(cls, recipe: Recipe) -> dict[str, list[Path]]:
-        """Files outside the run that it reads, by the setting that names them: to go on, they must be as they were."""
+        """Return {setting: files} of the files outside the run that are read. A resumed run requires them unchanged."""
         return {}
 
     def init_model(self, model: Model) -> list[str]:
-        """Change a new model's first weights, and say how."""
+        """Change the initial weights of a new model. Return notes for the console."""
         return []
 
     def check_corpus(self, splits: Sequence[Split]) -> list[str]:
-        """What a person should know of these texts before the training; what cannot be trained on is refused."""
+        """Return notes about the corpus for the console. Raise UserError if it cannot be used."""
         return []
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         return example
 
     def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        """Positions of the flattened batch whose hidden states `outputs` wants (N,); None = all of them, as (B, T, D)."""
+        """Return the positions (N,) of the flattened batch that the loss reads; None = all, with hidden states (B, T, D)."""
         return batch.labels.get(f"{self.terms[0]}.positions")
 
     def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
-        """From the hidden states at `reads`: (N, D), or (B, T, D)."""
+        """Compute the terms' logits from the hidden states at `loss_positions`: (N, D), or (B, T, D)."""
         (term,) = self.terms
         return {term: (model.logits(self.heads[0], hidden), batch.labels[f"{term}.targets"])}
 
     def target_counts(self, batch: Batch) -> dict[str, int]:
-        """Items per term, known before the forward pass."""
+        """Return the number of targets per term, before the forward pass."""
         return {term: len(batch.labels[f"{term}.targets"]) for term in self.terms}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
         return self._terms(model, batch)
 
     def join_collectives(self, device: torch.device) -> None:
-        """Called instead of `loss` while other processes compute theirs: for losses that exchange something."""
+        """Take part in the communication of `loss` in a process that has no batch while others do."""
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
-        """The loss's terms, and beside each the number of right answers."""
+        """Return the terms of the loss, and the number of correct predictions of each."""
         return self._terms(model, batch, accuracy=True)
 
     def terms_from_hidden(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
-        """The terms of the loss from the hidden states at `reads`. Override it for a loss that is not cross-entropy."""
+        """Compute the terms of the loss from the hidden states at `loss_positions`. Override it for other losses than cross-entropy."""
         return cross_entropy_terms(self.logits_and_targets(model, hidden, batch), accuracy)
 
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
         return self.terms_from_hidden(model, self._hidden(model, batch), batch, accuracy)
 
     def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
-        """The hidden states at `reads`."""
+        """Compute the hidden states at `loss_positions`."""
         return model.encode(batch, self.loss_positions(model, batch))
 
 
 def resolve_heads(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
-    """The heads that a model is made with: of "lm|mlm" the one that its family has."""
+    """Return the heads of a model: "lm|mlm" becomes the one that its family has."""
     family = FAMILIES[config.family]
     choices = [head.split("|") for head in wanted]
-    heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
-    have = {*heads, *(need for head in heads for need in HEADS[head].requires)}
+    heads = tuple(next((head for head in names if head in family.heads), names[-1]) for names in choices)
+    available = {*heads, *(need for head in heads for need in HEADS[head].requires)}
     classes = list(family.architectures.values())
-    if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
-        heads += classes[-1]
+    if not any(set(needed) <= available for needed in classes):
+        heads += classes[-1]  # heads of the base class (BertModel's pooler), so that transformers can load the folder
     return heads
 
 
 def cross_entropy_terms(outputs: LogitsAndTargets, accuracy: bool = False) -> Terms:
-    """Logits and targets → the terms, with `accuracy` the number of right answers beside each."""
+    """Return the terms of logits and targets; with `accuracy`, also the number of correct predictions of each."""
     terms: Terms = {}
     for name, (logits, targets) in outputs.items():
         assert logits.ndim == 2, (
@@ -207,52 +205,54 @@ class SumObjective(Objective):
     def check_corpus(self, splits: Sequence[Split]) -> list[str]:
         return [text for part in self.parts for text in part.check_corpus(splits)]
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         for part in self.parts:
-            example = part.corrupt(example, rng, phase)
+            example = part.corrupt(example, rng, step_config)
         return example
 
     def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        """The parts' positions, one after the other; everything when one part reads everything."""
-        return _together(self._wanted(model, batch))
+        """Return the concatenated positions of the parts, or None if one part reads all positions."""
+        return _concatenate(self._part_positions(model, batch))
 
     def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
-        shares = _shares(hidden, self._wanted(model, batch))
-        found = [p.logits_and_targets(model, share, batch) for p, share in zip(self.parts, shares, strict=True)]
-        return {name: pair for outputs in found for name, pair in outputs.items()}
+        split = _split_hidden(hidden, self._part_positions(model, batch))
+        outputs = [
+            part.logits_and_targets(model, states, batch) for part, states in zip(self.parts, split, strict=True)
+        ]
+        return {name: pair for terms in outputs for name, pair in terms.items()}
 
     def target_counts(self, batch: Batch) -> dict[str, int]:
         return {name: n for p in self.parts for name, n in p.target_counts(batch).items()}
 
-    def _wanted(self, model: Model, batch: Batch) -> list[torch.Tensor | None]:
-        return [p.loss_positions(model, batch) for p in self.parts]
+    def _part_positions(self, model: Model, batch: Batch) -> list[torch.Tensor | None]:
+        return [part.loss_positions(model, batch) for part in self.parts]
 
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
-        wanted = self._wanted(model, batch)  # asked for once, for the encoder and for the parts
-        shares = _shares(model.encode(batch, _together(wanted)), wanted)
+        positions = self._part_positions(model, batch)  # computed once, for the encoder and for the parts
+        split = _split_hidden(model.encode(batch, _concatenate(positions)), positions)
         terms: Terms = {}
-        for part, share in zip(self.parts, shares, strict=True):
-            terms.update(part.terms_from_hidden(model, share, batch, accuracy))
+        for part, states in zip(self.parts, split, strict=True):
+            terms.update(part.terms_from_hidden(model, states, batch, accuracy))
         return terms
 
 
-def _shares(hidden: torch.Tensor, wanted: list[torch.Tensor | None]) -> Sequence[torch.Tensor]:
-    """Each part's hidden states, out of those at all parts' positions (N, D), or everywhere (B, T, D)."""
+def _split_hidden(hidden: torch.Tensor, positions: list[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+    """Return the hidden states of each part, from those at all parts' positions (N, D), or at all positions (B, T, D)."""
     if hidden.ndim == 2:
-        return hidden.split([len(w) for w in wanted if w is not None])
+        return hidden.split([len(p) for p in positions if p is not None])
     from unmask.model.layers import select_positions
 
-    return [select_positions(hidden, w) for w in wanted]
+    return [select_positions(hidden, p) for p in positions]
 
 
-def _together(wanted: list[torch.Tensor | None]) -> torch.Tensor | None:
+def _concatenate(positions: list[torch.Tensor | None]) -> torch.Tensor | None:
     import torch
 
-    return None if any(w is None for w in wanted) else torch.cat(wanted)  # type: ignore[arg-type]
+    return None if any(p is None for p in positions) else torch.cat(positions)  # type: ignore[arg-type]
 
 
 def build(recipe: Recipe, tokenizer: Tokenizer, config: ModelConfig | None = None) -> Objective:
-    """`mlm`, `nsp` or a sum such as `mlm+nsp` → the objective, bound to the model's `config` where one is given."""
+    """Build the objective of a name such as `mlm` or `mlm+nsp`, and bind it to the model's `config` if given."""
     if config:
         check(recipe, config)
     parts = [kind(recipe, tokenizer) for kind in parse(recipe.objective)]
@@ -268,24 +268,25 @@ def check(recipe: Recipe, config: ModelConfig) -> None:
 
 
 def parse(text: str) -> list[type[Objective]]:
-    """The classes of `mlm+nsp`; what cannot be combined is refused with the reason."""
+    """Return the classes of `mlm+nsp`. Raise UserError with the reason if they cannot be combined."""
     names = text.split("+")
-    once = list(dict.fromkeys(names))
-    if names != once:
-        raise UserError(f"objective {text} names a part twice", hint=f"--objective {'+'.join(once)}")
+    unique = list(dict.fromkeys(names))
+    if names != unique:
+        raise UserError(f"objective {text} names a part twice", hint=f"--objective {'+'.join(unique)}")
     kinds: list[type[Objective]] = [OBJECTIVES[name] for name in names]
     if len(kinds) == 1:
         return kinds
     for kind in kinds:
         if kind.standalone_reason:
             raise UserError(
-                f"objective {text}: {kind.name} stands alone: {kind.standalone_reason}", hint=f"--objective {kind.name}"
+                f"objective {text}: {kind.name} cannot be combined with others: {kind.standalone_reason}",
+                hint=f"--objective {kind.name}",
             )
     special = [k for k in kinds if k.rows != "stream"]
     if len({k.rows for k in special}) > 1:
         raise UserError(
-            f"objective {text}: {' and '.join(k.name for k in special)} need different rows: each says by itself "
-            "what the second half is",
+            f"objective {text}: {' and '.join(k.name for k in special)} cannot be combined, because they need different "
+            "pairs of segments",
             hint=f"--objective {'+'.join(n for n in names if n not in {k.name for k in special[1:]})}",
         )
     terms = [t for k in kinds for t in k.terms]

@@ -1,11 +1,10 @@
-"""Prefix language modelling (T5 1910.10683 §3.2.1; UniLM): the row is cut at random; the first part is read, the second
-written.
+"""Prefix language modeling (T5 1910.10683 §3.2.1; UniLM): the row is cut at a random position, and the tokens after it are predicted.
 
-| row                       | cut | what tokens see                                  | the loss reads            |
-|---------------------------|-----|--------------------------------------------------|---------------------------|
-| [CLS] the cat sat . [SEP] | 3   | [CLS] the cat: each other; later ones what is before | "sat" at "cat", "." at "sat" |
+| row                       | cut | attention                                            | the loss reads            |
+|---------------------------|-----|------------------------------------------------------|---------------------------|
+| [CLS] the cat sat . [SEP] | 3   | bidirectional in [CLS] the cat; causal for later ones | "sat" at "cat", "." at "sat" |
 
-The cut is uniform over the places that leave at least one token to read and one to predict. `Example.prefix` is the
+The cut is uniform over the positions that leave at least one token in the prefix and one to predict. `Example.prefix_length` is the
 number of tokens before it.
 """
 
@@ -23,12 +22,12 @@ class Prefix(Objective):
     terms = ("prefix",)
     heads = ("lm|mlm",)
     standalone_reason = (
-        "what is after the cut is hidden from what is before it, and the other objective would have to do without it"
+        "the tokens before the cut cannot attend to those after it, which the other objective would need"
     )
     bidirectional = False
     logit_position = "next"
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         positions = next_token_positions(example, self.tokenizer.special)
         cut = 1 + int(rng.integers(max(1, int(positions[-1]) + 1))) if len(positions) else len(example)
         positions = positions[positions >= cut - 1]  # the last token of the prefix predicts the first after it

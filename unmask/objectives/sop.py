@@ -5,7 +5,7 @@
 | [CLS] A [SEP] B [SEP]   | 0 … 0 0 1 … 1     | 0: B follows A in the document                     |
 | [CLS] B [SEP] A [SEP]   | 0 … 0 0 1 … 1     | 1: the same two, swapped                           |
 
-Both parts are always of one document, so that the topic gives nothing away. The rows are made by `text/rows.py`.
+Both segments always come from one document, so the topic gives no hint. `text/rows.py` builds the rows.
 """
 
 from unmask.objectives.nsp import NSP

@@ -1,4 +1,4 @@
-"""What people look at of a run, of whatever kind: report.html with its pictures, the model card, and `unmask info`.
+"""Reports of a run of any kind: report.html with its figures, the model card, and `unmask info`.
 
     from unmask import report
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def write(run: "Run") -> Path:
-    """Everything that is drawn and written when a run has ended; the path of report.html."""
+    """Write report.html, its figures and the model card; return the path of report.html."""
     from unmask.report import page
 
     return page.write(run)
 
 
 def summary(run: "Run") -> dict[str, Any]:
-    """What a run is, did and reached, as JSON."""
+    """Return the settings, progress and scores of a run as JSON."""
     from unmask.report.info import summary
     from unmask.report.view import RunView
 
@@ -31,7 +31,7 @@ def summary(run: "Run") -> dict[str, Any]:
 
 
 def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
-    """A summary as labelled lines."""
+    """Format a summary as (label, text) lines."""
     from unmask.report.info import facts
 
     return facts(s)

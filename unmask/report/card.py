@@ -1,7 +1,7 @@
 """The model card: README.md of a model folder, as the hub reads it.
 
-After Mitchell et al. 1810.03993: what the model was trained on, for how long, what it reaches, and what it was not tested for.
-The card leaves this machine with the model, so it carries no path of it.
+It follows Mitchell et al. 1810.03993: training data, training time, scores and limitations. The card is published with the model,
+so it contains no paths of this machine.
 """
 
 from pathlib import Path, PureWindowsPath
@@ -20,15 +20,15 @@ BIAS = "Bias was not evaluated."
 
 
 def write_cards(view: RunView, s: dict[str, Any]) -> None:
-    """A card for each model of the run."""
+    """Write a card for each model of the run."""
     if view.on_text:
         if view.model.is_dir():
-            _write(view.model, *_of_text(view, s))
+            _write(view.model, *_pretrained_card(view, s))
         return
     for name in view.tasks:
         folder = view.folder(name)
         if folder.is_dir():
-            _write(folder, *_of_task(view, s, name))
+            _write(folder, *_finetuned_card(view, s, name))
 
 
 def _write(folder: Path, front: dict[str, Any], sections: list[str]) -> None:
@@ -36,10 +36,10 @@ def _write(folder: Path, front: dict[str, Any], sections: list[str]) -> None:
     write_text(folder / "README.md", f"---\n{header}---\n\n" + "\n\n".join(filter(None, sections)) + "\n")
 
 
-def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Front matter and sections of a pre-trained model's card."""
+def _pretrained_card(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the front matter and the sections of a pre-trained model's card."""
     data, model, task = s["data"], s["model"], usage.pipeline(s["model"])[0]
-    name = (model.get("family") if s["start"] else s["preset"]) or "model"
+    name = (model.get("family") if s["init_from"] else s["preset"]) or "model"
     here = usage.is_unmask_only(model)
     front: dict[str, Any] = {"library_name": "unmask" if here else "transformers", "pipeline_tag": task}
     front |= {"language": data["language"]} if data["language"] else {}
@@ -53,10 +53,10 @@ def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str
         _bullets(
             ("Text", ", ".join(code(public_name(source)) for source in data["sources"])),
             ("Size", words.counts(data["train"])),
-            ("Held out", words.counts(data["heldout"])),
+            ("Held out", words.counts(data["eval"])),
             ("Unknown tokens", unknown),
             ("Duplicates", words.describe_duplicates(data["duplicates"])),
-            ("Started from", code(public_name(s["start"])) if s["start"] else ""),
+            ("Started from", code(public_name(s["init_from"])) if s["init_from"] else ""),
         ),
         "## Training",
         _bullets(
@@ -66,7 +66,7 @@ def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str
             ("Hardware", words.hardware(s)),
         ),
         "## Evaluation",
-        _reached(s),
+        _heldout_scores(s),
         "## Recipe",
         _bullets(*[(key, code(value)) for key, value in key_hparams(view.recipe).items() if value not in (None, "")]),
         "## Use",
@@ -81,8 +81,8 @@ def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str
     ]
 
 
-def _of_task(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
-    """Front matter and sections of a fine-tuned model's card; `name` of the task where there are several."""
+def _finetuned_card(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the front matter and the sections of a fine-tuned model's card; `name` is the task's in a multi-task run, else ""."""
     kind, spec = str(s["tasks"][name] if name else s["task"]), view.spec(name)
     rows, model = [r for r in s["scores"] if r["task"] == name], shape(view.folder(name))
     elsewhere = usage.library_snippet(model, ".", spec)
@@ -92,7 +92,7 @@ def _of_task(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any
     front |= ({"pipeline_tag": hub} if hub else {}) | {"tags": _tags(model)}
     front |= {"metrics": sorted({r["score"] for r in rows})} if rows else {}
     files, labels = s["files"].get(name) or {}, s["labels"].get(name) or []
-    title = public_name(s["start"] or "model")
+    title = public_name(s["init_from"] or "model")
     return front, [
         f"# {without_revision(title)} – {name or kind}",
         f"A model for {kind}, fine-tuned with unmask: {words.describe_model({'model': model})}.",
@@ -123,8 +123,8 @@ def _tags(model: dict[str, Any]) -> list[str]:
     return ["unmask", *([model["family"]] if model.get("family") else [])]
 
 
-def _reached(s: dict[str, Any]) -> str:
-    last, entropy = s["heldout"]["last"], s["data"]["unigram_entropy"]
+def _heldout_scores(s: dict[str, Any]) -> str:
+    last, entropy = s["evaluation"]["last"], s["data"]["unigram_entropy"]
     if not last:
         return "No held-out evaluation was made."
     lines = f"Held-out, at step {last['step']:,}: {words.describe_scores(last)}."
@@ -149,12 +149,12 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def key_hparams(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a recipe that a reader asks for first."""
+    """Return the most important settings of a recipe."""
     fields = ["batch_size", "max_length", "optimizer", "lr", "muon_lr", "weight_decay", "schedule", "warmup"]
     if get_nested(recipe, "train", "optimizer") != "muon":
         fields.remove("muon_lr")
     if not get_nested(recipe, "train", "lr"):
-        fields.remove("lr")  # 0 stands for the optimizer's own default
+        fields.remove("lr")  # 0: the optimizer's default
     out = {"seed": recipe.get("seed"), "objective": recipe.get("objective")}
     out |= {f"mlm.{name}": get_nested(recipe, "mlm", name) for name in ("mask_rate", "mask", "random", "keep")}
     return out | {f"train.{name}": get_nested(recipe, "train", name) for name in fields}
@@ -165,7 +165,7 @@ def _bullets(*rows: tuple[str, str]) -> str:
 
 
 def code(value: Any) -> str:
-    """A Markdown code span that no content can leave.
+    """Format a value as a Markdown code span, whatever backticks it contains.
 
     >>> code("a"), code("a`b"), code("a\\nb")
     ('`a`', '`` a`b ``', '`a b`')
@@ -178,7 +178,7 @@ def code(value: Any) -> str:
 
 
 def public_name(source: str) -> str:
-    """A corpus or model without the folders of this machine; of a model on the hub its name and commit.
+    """Return the name of a corpus or model without local folders; a pinned hub model keeps its name and commit.
 
     >>> [public_name(x) for x in ("/home/me/books/", "/data/news/*.txt", "sample:sotu", "-", "google/bert")]
     ['books', 'news/*.txt', 'sample:sotu', 'standard input', 'bert']

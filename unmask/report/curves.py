@@ -1,6 +1,6 @@
-"""The curves of a run in one figure, by step: loss, scores, schedules, gradient norm, speed.
+"""Plot the curves of a run in one figure, by step: loss, scores, schedules, gradient norm, speed.
 
-No text of the user's goes into them but plain names, only numbers and fixed words: matplotlib's own font has no Chinese.
+The user's text does not appear in the figure, except plain names: matplotlib's default font has no Chinese characters.
 """
 
 import math
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 Events = Sequence[dict[str, Any]]  # lines of log.jsonl
 
-MAX_POINTS_PER_LINE = (
-    2000  # drawn per line, at most: more is not seen, and makes the SVG of a long run tens of megabytes
-)
+MAX_POINTS_PER_LINE = 2000  # more are not visible, and the SVG of a long run would have tens of megabytes
 
 
-def of_text(events: Events, unigram: float | None, total: int | None) -> "Figure":
-    """Of pre-training. `unigram`: entropy of the text in nats; `total`: steps planned; either may be unknown."""
+def plot_pretraining(events: Events, unigram: float | None, total: int | None) -> "Figure":
+    """Plot a pre-training run. `unigram` is the unigram entropy in nats, `total` the planned steps; either may be None."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     panels = _Panels(events)
@@ -39,8 +37,8 @@ def of_text(events: Events, unigram: float | None, total: int | None) -> "Figure
     return page
 
 
-def is_per_record(events: Events, scores: Sequence[str], total: int | None) -> "Figure":
-    """Of fine-tuning. `scores`: names of those that were measured on the dev set."""
+def plot_finetuning(events: Events, scores: Sequence[str], total: int | None) -> "Figure":
+    """Plot a fine-tuning run. `scores` are the names of the metrics that were measured on the dev set."""
     panels = _Panels(events)
     page = new_figure((11, 6.6))
     page.suptitle(panels.title(total), color=INK, fontsize=14, fontweight="bold")
@@ -87,7 +85,7 @@ class _Panels:
         legend(ax, "best")
 
     def _held_out(self, term: str) -> Iterator[tuple[str, list[float], list[float], dict[str, Any]]]:
-        """(label, steps, losses, style) of each text that was held out."""
+        """Yield (label, steps, losses, style) for each held-out text."""
         steps, losses = series(self.evals, term)
         yield "held-out", steps, losses, {"zorder": 4, **_marker("o", losses)}
         fixed = [found | {"step": e.get("step")} for e in self.evals if (found := fixed_of(e))]
@@ -176,12 +174,12 @@ def _mark_empty(ax: "Axes") -> None:
 
 
 def _marker(marker: str, values: Sequence[float]) -> dict[str, Any]:
-    """Points are marked as long as the marks stay apart."""
+    """Return the style of point markers; no markers above 40 points, because they would overlap."""
     return {"marker": marker, "markeredgecolor": PAGE} if len(values) <= 40 else {}
 
 
 def series(events: Events, key: str) -> tuple[list[float], list[float]]:
-    """Steps and finite values of `key`.
+    """Return the steps and finite values of `key`.
 
     >>> series([{"step": 1, "loss": 2.0}, {"step": 2, "loss": float("nan")}, {"step": 3}], "loss")
     ([1], [2.0])
@@ -191,7 +189,7 @@ def series(events: Events, key: str) -> tuple[list[float], list[float]]:
 
 
 def length_phases(train: Events) -> list[tuple[float, float, int]]:
-    """(first step, last step, row length) of each stretch of equal length.
+    """Return (first step, last step, row length) for each phase with the same row length.
 
     >>> length_phases([{"step": 1, "length": 64}, {"step": 2, "length": 64}, {"step": 3, "length": 128}])
     [(1, 2, 64), (3, 3, 128)]
@@ -206,10 +204,10 @@ def length_phases(train: Events) -> list[tuple[float, float, int]]:
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Mean over a window, a 25th of the run wide, around each value.
+    """Return the moving average, over a window of 4% of the run.
 
-    At the start, where losses are steep, the window shrinks on both sides, so that the line begins where the
-    values do; at the end on the right only, so that the last step's noise does not look like a trend.
+    At the start, where losses are steep, the window shrinks on both sides, so that the line starts at the first value.
+    At the end it shrinks only on the right, so that the noise of the last step does not look like a trend.
 
     >>> smooth([1.0, 2.0, 6.0])
     [1.0, 3.0, 4.0]
@@ -223,7 +221,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def downsample(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """At most `MAX_POINTS_PER_LINE` points, evenly spaced, the last one among them.
+    """Return at most `MAX_POINTS_PER_LINE` evenly spaced points, including the last one.
 
     >>> [len(x) for x in downsample(range(9999), range(9999))]
     [1668, 1668]

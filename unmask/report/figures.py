@@ -1,7 +1,7 @@
-"""Figures of a run's results: confusion, calibration, precision–recall, numbers; those of a search; and how a figure becomes a file.
+"""Figures of results (confusion matrix, calibration, precision–recall, scatter plot) and of a search; saving figures to files.
 
-Figures are made as objects, never through pyplot: no global state, no display, safe in threads and notebooks. They are drawn in the
-light theme, whose colors the page's dark one replaces. A user's words go into them only when matplotlib's own font can write them.
+Figures are created as objects, never through pyplot: no global state, no display, safe in threads and notebooks. They are plotted in
+the light theme; `to_dark_theme` replaces its colors. Labels of the user appear only if matplotlib's default font can display them.
 """
 
 import base64
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 # Lines are blue and orange, which are distinguishable with any color vision.
 LIGHT = PAGE, INK, FAINT, GRID, BLUE, ORANGE = "#ffffff", "#1f2933", "#5b6773", "#e4e8ec", "#1f6feb", "#d9480f"
 DARK = "#161b22", "#e6edf3", "#9aa5b1", "#2b323b", "#58a6ff", "#ff9d5c"
-MAX_LINES_PER_PANEL = 6  # lines in one panel: more are not distinguishable
+MAX_LINES_PER_PANEL = 6  # more are not distinguishable
 STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
 STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
 
 
 def save_figure(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
-    """A png file; for the page, the same as SVG for either theme. Rendering is slow, so it is done once."""
+    """Save a figure as PNG; for the page, also return it as SVG in both themes. Rendering is slow, so SVG is rendered once."""
     write_bytes(path, _bytes(figure, "png"))
     if not page:
         return {}
-    figure.set_layout_engine("none")  # everything has its place by now
+    figure.set_layout_engine("none")  # the PNG has already been laid out
     light = _bytes(figure, "svg")
     return {theme: base64.b64encode(svg).decode() for theme, svg in (("light", light), ("dark", to_dark_theme(light)))}
 
 
 def to_dark_theme(svg: bytes) -> bytes:
-    """The same picture in the colours of the other theme.
+    """Replace the colors of the light theme by those of the dark theme.
 
     >>> to_dark_theme(b"fill: #1f6feb")
     b'fill: #58a6ff'
@@ -53,30 +53,30 @@ def _bytes(figure: "Figure", kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def safe_label(name: Any, n: int, what: str = "label", longest: int = 24) -> str:
-    """A name that the font has letters for, and in which nothing begins a formula.
+def safe_label(name: Any, n: int, noun: str = "label", max_chars: int = 24) -> str:
+    """Return `name`, or `noun` and `n` if the font lacks its characters or matplotlib would read a formula in it.
 
     >>> safe_label("positive", 1), safe_label("好评", 2)
     ('positive', 'label 2')
     """
     text = str(name)
-    writable = re.fullmatch(r"[A-Za-z0-9 .+:/-][A-Za-z0-9 ._+:/-]*", text) and len(text) <= longest
-    return text if writable else f"{what} {n}"
+    writable = re.fullmatch(r"[A-Za-z0-9 .+:/-][A-Za-z0-9 ._+:/-]*", text) and len(text) <= max_chars
+    return text if writable else f"{noun} {n}"
 
 
-def detail_figures(found: Mapping[str, Any]) -> "dict[str, Figure]":
-    """What can be drawn of a set's details (see `Task.details`)."""
-    matrix, points = found.get("confusion") or {}, found.get("scatter") or {}
-    drawn: dict[str, Figure] = {}
+def detail_figures(details: Mapping[str, Any]) -> "dict[str, Figure]":
+    """Plot the details of a split (see `Task.details`)."""
+    matrix, points = details.get("confusion") or {}, details.get("scatter") or {}
+    plots: dict[str, Figure] = {}
     if matrix.get("labels"):
-        drawn["confusion"] = confusion(matrix["labels"], matrix["matrix"])
-    if (found.get("calibration") or {}).get("bins"):
-        drawn["calibration"] = calibration(found["calibration"])
-    if found.get("pr"):
-        drawn["pr"] = precision_recall(found["pr"])
+        plots["confusion"] = confusion(matrix["labels"], matrix["matrix"])
+    if (details.get("calibration") or {}).get("bins"):
+        plots["calibration"] = calibration(details["calibration"])
+    if details.get("pr"):
+        plots["pr"] = precision_recall(details["pr"])
     if points.get("truth"):
-        drawn["scatter"] = scatter(points["truth"], points["predicted"])
-    return drawn
+        plots["scatter"] = scatter(points["truth"], points["predicted"])
+    return plots
 
 
 def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figure":
@@ -84,18 +84,18 @@ def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figu
     import numpy as np
 
     counts = np.asarray(matrix, dtype=float)
-    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    fractions = counts / np.maximum(1, counts.sum(1, keepdims=True))
     size = min(12.0, 3.2 + 0.5 * len(labels))
     page, ax = new_axes((size + 0.8, size), "", "predicted", "true")
     ax.grid(visible=False)
-    ax.imshow(shares, cmap=_shades(), vmin=0, vmax=1)
+    ax.imshow(fractions, cmap=_shades(), vmin=0, vmax=1)
     names = [safe_label(label, n) for n, label in enumerate(labels, 1)]
     if len(names) <= 40:
         ax.set_xticks(range(len(names)), names, rotation=0 if len(names) < 5 else 60, ha="center")
         ax.set_yticks(range(len(names)), names)
     if len(names) <= 15:
         for (row, column), count in np.ndenumerate(counts):
-            color = PAGE if shares[row, column] > 0.55 else INK
+            color = PAGE if fractions[row, column] > 0.55 else INK
             ax.text(column, row, f"{count:,.0f}", ha="center", va="center", color=color, fontsize=9)
     return page
 
@@ -121,12 +121,12 @@ def calibration(values: Mapping[str, Any]) -> "Figure":
 
 
 def _points(bins: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    kept = [b for b in bins if b.get("count") and finite(b.get("confidence")) and finite(b.get("accuracy"))]
-    return [b["confidence"] for b in kept], [b["accuracy"] for b in kept]
+    points = [b for b in bins if b.get("count") and finite(b.get("confidence")) and finite(b.get("accuracy"))]
+    return [b["confidence"] for b in points], [b["accuracy"] for b in points]
 
 
 def precision_recall(lines: Sequence[Mapping[str, Any]]) -> "Figure":
-    """Precision by recall, a line per label."""
+    """Plot precision by recall, one line per label."""
     page, ax = new_axes((6.4, 4.8), "", "recall", "precision")
     for n, (line, (color, dash)) in enumerate(zip(lines[:MAX_LINES_PER_PANEL], STYLES), 1):
         label = safe_label(line.get("label"), n)
@@ -136,11 +136,11 @@ def precision_recall(lines: Sequence[Mapping[str, Any]]) -> "Figure":
     return page
 
 
-def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
+def scatter(y_true: Sequence[float], y_pred: Sequence[float]) -> "Figure":
     page, ax = new_axes((5.4, 5.0), "", "true", "predicted")
-    ends = [min([*truth, *predicted]), max([*truth, *predicted])]
+    ends = [min([*y_true, *y_pred]), max([*y_true, *y_pred])]
     ax.plot(ends, ends, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
-    ax.scatter(truth, predicted, s=14, color=BLUE, alpha=0.45, linewidths=0)
+    ax.scatter(y_true, y_pred, s=14, color=BLUE, alpha=0.45, linewidths=0)
     return page
 
 
@@ -148,19 +148,19 @@ def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
 
 
 def search_figures(results: Mapping[str, Any]) -> "dict[str, Figure]":
-    """A search's history, slices and what mattered."""
+    """Plot the history of a search, the importance of each hyperparameter, and the score by hyperparameter."""
     trials, score = results["trials"], str(results.get("metric"))
     searched = [key for key in trials[0] if key not in ("trial", "state", "score", "seconds")]
-    drawn = {"history": history(trials, score)}
+    plots = {"history": history(trials, score)}
     if results.get("importance"):
-        drawn["importance"] = importance(results["importance"])
+        plots["importance"] = importance(results["importance"])
     if searched:
-        drawn["slices"] = slices(trials, searched, score)
-    return drawn
+        plots["slices"] = slices(trials, searched, score)
+    return plots
 
 
 def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
-    """The score of each trial, and the best so far."""
+    """Plot the score of each trial and the best score so far."""
     from matplotlib.ticker import MaxNLocator
 
     page, ax = new_axes((7.2, 4.2), "Trials", "trial", safe_label(spaced(score), 1, "score"))
@@ -171,16 +171,16 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
         if t["state"] == "complete" and finite(t["score"]):
             best = t["score"] if best is None else better(best, t["score"])
         steps.append((t["trial"], best))
-    kept = [(n, value) for n, value in steps if value is not None]
-    if kept:
-        ax.step(*zip(*kept), where="post", color=BLUE, alpha=0.6, label="best so far")
+    points = [(n, value) for n, value in steps if value is not None]
+    if points:
+        ax.step(*zip(*points), where="post", color=BLUE, alpha=0.6, label="best so far")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(ax, "best")
     return page
 
 
 def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool = False) -> None:
-    """A point per trial, by one of its settings."""
+    """Plot a point per trial, by one of its settings."""
     for state, marker, color in STATES:
         shown = [t for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])]
         if shown:
@@ -188,17 +188,17 @@ def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool
             ax.scatter([t[x] for t in shown], [t["score"] for t in shown], marker=marker, color=color, **style)
 
 
-def importance(shares: Mapping[str, float]) -> "Figure":
-    size = (7.2, 0.9 + 0.42 * max(2, len(shares)))
+def importance(fractions: Mapping[str, float]) -> "Figure":
+    size = (7.2, 0.9 + 0.42 * max(2, len(fractions)))
     page, ax = new_axes(size, "Hyperparameter importance", "fraction of variance explained (fANOVA)", "")
-    names = list(shares)[::-1]
-    ax.barh(names, [shares[name] for name in names], color=BLUE, height=0.6)
+    names = list(fractions)[::-1]
+    ax.barh(names, [fractions[name] for name in names], color=BLUE, height=0.6)
     ax.tick_params(axis="y", labelcolor=INK)
     return page
 
 
 def slices(trials: Sequence[Mapping[str, Any]], names: Sequence[str], score: str) -> "Figure":
-    """The score by each setting that was searched."""
+    """Plot the score by each hyperparameter that was searched."""
     columns = 3
     rows = -(-len(names) // columns)
     page = new_figure((10.5, 3.1 * rows))
@@ -211,7 +211,7 @@ def slices(trials: Sequence[Mapping[str, Any]], names: Sequence[str], score: str
     return page
 
 
-# -------------------------------------------------------------------------------------------------------- dressing
+# ----------------------------------------------------------------------------------------------------------- style
 
 
 def new_figure(size: tuple[float, float], layout: Any = "constrained") -> "Figure":
@@ -247,4 +247,4 @@ def legend(ax: "Axes", place: Any, **style: Any) -> None:
 def _shades() -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("shares", [PAGE, BLUE])
+    return LinearSegmentedColormap.from_list("fractions", [PAGE, BLUE])

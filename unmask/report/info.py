@@ -1,4 +1,4 @@
-"""`summary`: what a run is, did and reached, as JSON; `facts`: the same in labelled lines. Behind `unmask info RUN` and the reports."""
+"""`summary` returns the settings, progress and scores of a run as JSON; `facts` formats them as lines, for `unmask info` and reports."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,8 +15,8 @@ from unmask.train.diagnostics import corpus_warnings
 
 
 def summary(view: RunView) -> dict[str, Any]:
-    """Everything that `unmask info RUN` prints, as JSON: numbers that are not finite become null."""
-    own = _of_text(view) if view.on_text else _of_records(view)
+    """Return everything that `unmask info RUN` prints, as JSON; numbers that are not finite become null."""
+    specific = _of_text(view) if view.on_text else _of_records(view)
     return jsonable(
         {
             **({} if view.on_text else {"kind": "finetune"}),
@@ -27,13 +27,13 @@ def summary(view: RunView) -> dict[str, Any]:
             "device": get_nested(view.recipe, "train", "device"),
             "environment": view.environment,
             "resume_command": view.resume,
-            **own,
+            **specific,
         }
     )
 
 
 def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
-    """A summary as labelled lines; the command line and the report show the same ones."""
+    """Format a summary as (label, text) lines, for the command line and the report."""
     rows = _lines_of_records(s) if s.get("kind") == "finetune" else _lines_of_text(s)
     rows = [("state", s["state"]), *rows, ("hardware", words.hardware(s)), ("resume with", s["resume_command"])]
     use = s["example_command"] or []
@@ -51,15 +51,15 @@ def _of_text(view: RunView) -> dict[str, Any]:
     warnings = [*view.problems]
     with suppress(KeyError, TypeError):  # counts that a store of another version does not have
         warnings += corpus_warnings(view.data)
-    said = [{"step": e.get("step"), "text": e.get("text")} for e in view.logged("warning", "error")]
+    logged = [{"step": e.get("step"), "text": e.get("text")} for e in view.logged("warning", "error")]
     model, tracks = shape(view.model), words.mixed_tracks(evals)
     return {
         "tokens": _tokens(train),
         "tokens_per_second": median(speeds) if speeds else None,
         "preset": recipe.get("preset"),
-        "start": recipe.get("init_from") or None,
+        "init_from": recipe.get("init_from") or None,
         "objective": recipe.get("objective"),
-        "heldout": {
+        "evaluation": {
             "first": scored[0] if scored else None,
             "last": scored[-1] if scored else None,
             "best": min(scored, key=lambda e: e["loss"]) if scored else None,
@@ -67,13 +67,13 @@ def _of_text(view: RunView) -> dict[str, Any]:
         "mixed": {name: {"first": track[0], "last": track[-1]} for name, track in tracks.items()},  # is it forgotten?
         "model": model,
         "data": _data(view.data, recipe),
-        "warnings": [*({"step": None, "text": text} for text in warnings), *said],
+        "warnings": [*({"step": None, "text": text} for text in warnings), *logged],
         "example_command": usage.pretrained_command(view.model, model) if view.state == "finished" else None,
     }
 
 
 def _tokens(train: Sequence[Row]) -> int:
-    """Tokens read so far. With `train.logging_steps` above 1, a line stands for the steps since the last one."""
+    """Return the tokens read so far. With `train.logging_steps` above 1, a line counts for all steps since the last one."""
     total, before = 0, 0
     for e in train:
         if finite(e.get("step")) and finite(e.get("tokens")):
@@ -83,7 +83,7 @@ def _tokens(train: Sequence[Row]) -> int:
 
 
 def _data(meta: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
-    """What the token store's meta.json, kept as data.json, says of the text."""
+    """Describe the text, from data.json (the meta.json of the token store)."""
     train = meta.get("train") or {}
     language = get_nested(recipe, "data", "language")
     tokens, unknown = train.get("tokens"), train.get("unk_tokens")
@@ -91,7 +91,7 @@ def _data(meta: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
         "sources": list(get_nested(recipe, "data", "corpus") or []),
         "language": language if language != "auto" else None,
         "train": train,
-        "heldout": meta.get("heldout") or {},
+        "eval": meta.get("heldout") or {},
         "unk_share": unknown / tokens if finite(unknown) and tokens else None,
         "vocabulary": meta.get("vocabulary"),
         "unigram_entropy": meta.get("unigram_entropy"),
@@ -101,7 +101,7 @@ def _data(meta: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines_of_text(s: dict[str, Any]) -> list[tuple[str, Any]]:
-    best, last = s["heldout"]["best"], s["heldout"]["last"]
+    best, last = s["evaluation"]["best"], s["evaluation"]["last"]
     entropy, unknown = s["data"]["unigram_entropy"], s["data"]["unk_share"]
     return [
         ("model", words.describe_model(s)),
@@ -120,26 +120,26 @@ def _lines_of_text(s: dict[str, Any]) -> list[tuple[str, Any]]:
         ("unigram entropy", f"{entropy:.3f} nats" if finite(entropy) else None),
         ("text", ", ".join(s["data"]["sources"])),
         ("trained on", words.counts(s["data"]["train"])),
-        ("held out", words.counts(s["data"]["heldout"])),
+        ("held out", words.counts(s["data"]["eval"])),
         ("[UNK]", f"{unknown:.3%} of the tokens" if finite(unknown) else None),
         ("duplicates", words.describe_duplicates(s["data"]["duplicates"])),
     ]
 
 
-# ------------------------------------------------------------------------------------- runs on labelled records
+# ------------------------------------------------------------------------------------- runs on labeled records
 
 
 def _of_records(view: RunView) -> dict[str, Any]:
     results, recipe, tasks = view.results, view.recipe, view.tasks
     problems = [{"step": None, "text": text, "serious": False} for text in view.problems]
-    found = by_kind(from_rows(view.read("findings.json", [])))
-    said = [{"step": None, "text": str(group), "serious": group.serious} for group in found]
+    groups = by_kind(from_rows(view.read("findings.json", [])))
+    findings = [{"step": None, "text": str(group), "serious": group.serious} for group in groups]
     use = [f"unmask predict {quote(view.folder(name))} {usage.typed_inputs(view.spec(name))}" for name in tasks]
     return {
         "task": results.get("task") or next(iter(tasks.values())),
         "tasks": tasks if view.several else {},
         "metric": results.get("metric"),
-        "start": recipe.get("init_from"),
+        "init_from": recipe.get("init_from"),
         "files": {name: _files(settings) for name, settings in view.settings.items()},
         "records": view.data.get("records") or {},
         "labels": {name: _labels(view.saved_state.get(name) if view.several else view.saved_state) for name in tasks},
@@ -151,13 +151,13 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "baselines": results.get("baselines") or [],
         "model": shape(view.folder(next(iter(tasks)))),
         "trials": len(results.get("trials") or []) or None,
-        "warnings": [*problems, *_said(view, "warning"), *said, *_said(view, "error")],
+        "warnings": [*problems, *_logged(view, "warning"), *findings, *_logged(view, "error")],
         "example_command": use if view.state == "finished" else None,
     }
 
 
-def _said(view: RunView, event: str) -> list[Row]:
-    """The warnings, or the errors, of training."""
+def _logged(view: RunView, event: str) -> list[Row]:
+    """Return the warnings or errors that were logged during training."""
     serious = event == "error"
     return [{"step": e.get("step"), "text": e.get("text"), "serious": serious} for e in view.logged(event)]
 
@@ -172,7 +172,7 @@ def _labels(state: Any) -> list[str]:
 
 
 def _best(view: RunView, decides: str | None) -> Row | None:
-    """Of a run that has not ended: the best evaluation where the deciding score is known, else the last one."""
+    """Return the best evaluation of an unfinished run, or the last one if the selection metric is unknown."""
     evals = view.logged("eval")
     if decides:
         known = metric(decides)
@@ -182,7 +182,7 @@ def _best(view: RunView, decides: str | None) -> Row | None:
 
 
 def _scores(results: dict[str, Any]) -> list[Row]:
-    """A row per task, set and score."""
+    """Return a row per task, split and score."""
     rows = []
     for name, part in (results.get("tasks") or {"": results}).items():
         for split in ("dev", "test"):
@@ -222,7 +222,7 @@ def _lines_of_records(s: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _positives(s: dict[str, Any]) -> dict[str, str]:
-    """Task → the label that f1 and auc are of (`tasks/classify/targets.py`), where one of two labels is chosen per text."""
+    """Return, for each binary classification task, the positive label of f1 and auc (`tasks/classify/targets.py`)."""
     found = {}
     for name, kind in (s["tasks"] or {"": s["task"]}).items():
         labels, spec = s["labels"].get(name) or [], task_spec(kind)
@@ -240,6 +240,6 @@ def _join(files: dict[str, list[str]]) -> str:
     return "; ".join(f"{name} {', '.join(paths)}" for name, paths in files.items())
 
 
-def _list(labels: list[str], most: int = 20) -> str:
-    more = f" … ({len(labels):,} in all)" if len(labels) > most else ""
-    return ", ".join(labels[:most]) + more
+def _list(labels: list[str], max_shown: int = 20) -> str:
+    more = f" … ({len(labels):,} in total)" if len(labels) > max_shown else ""
+    return ", ".join(labels[:max_shown]) + more

@@ -1,7 +1,7 @@
-"""report.html, its figures, and the model's README.md, for a run of any kind.
+"""Write report.html, its figures, and the model's README.md for a run of any kind.
 
-The page is one file: no scripts, nothing fetched, light or dark by the system. Everything comes from the run's folder; a section
-whose files are not there is left out. A list of flat dicts in the results that nothing here knows is shown as a table.
+The page is one file without scripts or external resources, and it follows the light or dark theme of the system. All content comes
+from the run's folder; a section whose files are missing is omitted. Unknown lists of flat dicts in the results are shown as tables.
 """
 
 from pathlib import Path
@@ -23,10 +23,10 @@ from unmask.train.run import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_TEXT_CHARS = 700  # characters of a text that are shown
-MAX_TABLE_ROWS = 200  # rows of a table
-MAX_HTML_MATRIX_LABELS = 20  # labels up to which the confusion matrix is a table; larger ones are a picture
-# Details with a section of their own, and results in no table.
+MAX_TEXT_CHARS = 700  # longer texts are cut off
+MAX_TABLE_ROWS = 200
+MAX_HTML_MATRIX_LABELS = 20  # a confusion matrix with more labels is an image instead of a table
+# Details that have their own section, and results that are not shown as tables.
 DETAIL_SECTIONS = {"per_label", "confusion", "calibration", "pr", "scatter", "errors", "examples"}
 SHOWN_RESULTS = {"task", "metric", "step", "best", "dev", "test", "intervals", "seconds", "model", "tasks"}
 
@@ -34,7 +34,7 @@ SHOWN_RESULTS = {"task", "metric", "step", "best", "dev", "test", "intervals", "
 def write(run: Run) -> Path:
     view = RunView(run)
     s = summary(view)
-    sections = _of_text(view, s) if view.on_text else _of_records(view, s)
+    sections = _pretraining_sections(view, s) if view.on_text else _finetuning_sections(view, s)
     here = PackageLoader("unmask.report", ".")
     pages = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     html = pages.get_template("page.html").render(
@@ -43,6 +43,7 @@ def write(run: Run) -> Path:
         facts=facts(s),
         finite=finite,
         show=show,
+        metric_title=words.spaced,
         recipe=(view.path / "recipe.yaml").read_text("utf-8"),
         environment=yaml.safe_dump(s["environment"], sort_keys=False, allow_unicode=True),
         **sections,
@@ -56,13 +57,13 @@ def write(run: Run) -> Path:
 # ------------------------------------------------------------------------------------------- runs on plain text
 
 
-def _of_text(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
+def _pretraining_sections(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
     evals, text = view.logged("eval"), usage.own_example(view, s)
-    drawn = {"curves": curves.of_text(view.events, s["data"]["unigram_entropy"], s["steps"]["total"])}
+    plots = {"curves": curves.plot_pretraining(view.events, s["data"]["unigram_entropy"], s["steps"]["total"])}
     return {
         "title": "run report",
-        "images": _pictures(view, drawn),
-        "heldout": {
+        "images": _pictures(view, plots),
+        "evaluation": {
             "evals": jsonable(evals),
             "accuracies": words.accuracies(evals),
             "sums": any(is_sum(e) for e in evals),
@@ -78,59 +79,59 @@ def _of_text(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problems(corpus: dict[str, Any]) -> dict[str, Any]:
-    """What reading the text skipped or repaired: counts with their words, and the places."""
+    """Return what was skipped or repaired while reading the text: descriptions with counts, and locations."""
     report = corpus.get("report") or {}
     counts = [(KINDS[kind], report[kind]) for kind in KINDS if finite(report.get(kind))]
     return {"counts": counts, "places": [str(p) for p in report.get("problems") or []]}
 
 
-# ------------------------------------------------------------------------------------- runs on labelled records
+# ------------------------------------------------------------------------------------- runs on labeled records
 
 
-def _of_records(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
+def _finetuning_sections(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
     results = view.results
-    drawn: dict[str, Figure] = {}
+    plots: dict[str, Figure] = {}
     if view.logged("train"):
         names = [s["metric"]] if s["metric"] else []
-        drawn["curves"] = curves.is_per_record(
+        plots["curves"] = curves.plot_finetuning(
             view.events, [*dict.fromkeys(names + measured(view))], s["steps"]["total"]
         )
     if results.get("trials"):
-        drawn |= figures.search_figures(results)
+        plots |= figures.search_figures(results)
     return {
         "title": "fine-tuning report",
         "headline": [r for r in s["scores"] if r["shown"] and r["set"] == _last_set(s, r["task"])],
         "notes": words.notes_on(s["scores"]),
-        "images": _pictures(view, drawn),
+        "images": _pictures(view, plots),
         "command": results.get("command"),
         "tables": _tables({key: value for key, value in results.items() if key not in SHOWN_RESULTS}),
-        "parts": [_part(view, name) for name in view.tasks],
+        "parts": [_task_section(view, name) for name in view.tasks],
     }
 
 
-def _part(view: RunView, name: str) -> dict[str, Any]:
-    """What is shown of one task: the details of its test set, or else of its dev set."""
+def _task_section(view: RunView, name: str) -> dict[str, Any]:
+    """Return the report section of one task, with the details of its test set, or of its dev set if there is no test set."""
     results = dict(view.results.get("tasks") or {}).get(name, view.results)
     details = (view.details.get(name) or {}) if name else view.details
     split = next((n for n in ("test", "dev") if details.get(n)), "")
-    found = jsonable(details.get(split) or {})
-    drawn = figures.detail_figures(found)
-    matrix = found.get("confusion") or {}
+    details = jsonable(details.get(split) or {})
+    plots = figures.detail_figures(details)
+    matrix = details.get("confusion") or {}
     small = len(matrix.get("labels") or []) <= MAX_HTML_MATRIX_LABELS
     folder, spec = view.folder(name), view.spec(name)
     return {
         "name": name,
         "set": split,
         "records": (results.get(split) or {}).get("records"),
-        "images": _pictures(view, drawn, f"{name}." if name else "", beside=("confusion",) if small else ()),
-        "per_label": found.get("per_label") or [],
+        "images": _pictures(view, plots, f"{name}." if name else "", files_only=("confusion",) if small else ()),
+        "per_label": details.get("per_label") or [],
         "matrix": matrix if small else {},
-        "calibration": found.get("calibration") or {},
-        "errors": found.get("errors") or [],
-        "examples": found.get("examples") or [],
-        "tables": _tables({key: value for key, value in found.items() if key not in DETAIL_SECTIONS}),
+        "calibration": details.get("calibration") or {},
+        "errors": details.get("errors") or [],
+        "examples": details.get("examples") or [],
+        "tables": _tables({key: value for key, value in details.items() if key not in DETAIL_SECTIONS}),
         "use": [
-            f"unmask predict {quote(folder)} {_ask(usage.typed_inputs(spec), found)}",
+            f"unmask predict {quote(folder)} {_example_arguments(usage.typed_inputs(spec), details)}",
             f"unmask predict {quote(folder)} FILE --json > answers.json",
             f"unmask evaluate {quote(folder)} FILE",
             f"unmask serve {quote(folder)}",
@@ -141,7 +142,7 @@ def _part(view: RunView, name: str) -> dict[str, Any]:
 
 
 def measured(view: RunView) -> list[str]:
-    """Scores that were measured while training."""
+    """Return the names of the scores that were measured during training."""
     keys = dict.fromkeys(key for e in view.logged("eval") for key, value in e.items() if finite(value))
     return [k for k in keys if k not in ("step", "elapsed", "time") and metric(k).kind == "score"]
 
@@ -151,9 +152,9 @@ def _last_set(s: dict[str, Any], task: str) -> str:
     return "test" if "test" in sets else "dev"
 
 
-def _ask(typed_inputs: str, found: dict[str, Any]) -> str:
-    """What to ask: a text that the model answered, where one is enough and short."""
-    texts = [e.get("text") for e in found.get("examples") or [] if isinstance(e, dict)]
+def _example_arguments(typed_inputs: str, details: dict[str, Any]) -> str:
+    """Return example arguments for `unmask predict`: a short text from the run if the task reads a single text."""
+    texts = [e.get("text") for e in details.get("examples") or [] if isinstance(e, dict)]
     short = [t for t in texts if isinstance(t, str) and 0 < len(t) <= 120 and t.isprintable() and t[0] != "-"]
     return quote(short[0]) if short and typed_inputs == '"TEXT"' else typed_inputs
 
@@ -162,17 +163,17 @@ def _ask(typed_inputs: str, found: dict[str, Any]) -> str:
 
 
 def _pictures(
-    view: RunView, drawn: "dict[str, Figure]", prefix: str = "", beside: tuple[str, ...] = ()
+    view: RunView, plots: "dict[str, Figure]", prefix: str = "", files_only: tuple[str, ...] = ()
 ) -> dict[str, dict[str, str]]:
-    """The figures as files of the run, and as images of the page; those that are `beside` as files alone."""
+    """Save figures as files of the run and return them as images for the page; those in `files_only` are only saved."""
     return {
-        name: figures.save_figure(view.path / f"{prefix}{name}.png", figure, page=name not in beside)
-        for name, figure in drawn.items()
+        name: figures.save_figure(view.path / f"{prefix}{name}.png", figure, page=name not in files_only)
+        for name, figure in plots.items()
     }
 
 
 def _tables(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Lists of flat dicts, and dicts of numbers, as tables."""
+    """Convert lists of flat dicts, and dicts of flat dicts, to tables."""
     tables = []
     for name, value in values.items():
         if isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
@@ -197,7 +198,7 @@ def _flat(row: dict[str, Any]) -> bool:
 
 
 def show(value: Any) -> str:
-    """A value as a person reads it.
+    """Format a value for the page.
 
     >>> show(0.51234), show(12), show(["a", "b"]), show({"start": 1}), show(None)
     ('0.5123', '12', 'a, b', 'start: 1', '–')

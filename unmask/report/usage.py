@@ -1,4 +1,4 @@
-"""Lines that use a model: commands of unmask, and programs in unmask and in the libraries that open its folder."""
+"""Examples of how to use a model: unmask commands, and Python snippets for unmask and other libraries."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ EXAMPLES = {"zh": "今天的天气很[MASK]。", "en": "the weather is very [MAS
 
 
 def pretrained_command(folder: Path, model: dict[str, Any]) -> str:
-    """The command to try a model with, whose `shape` is `model`: what its heads allow."""
+    """Return a command to try a pre-trained model, depending on its heads. `model` is its `view.shape`."""
     quoted = quote(folder)
     family = FAMILIES.get(model.get("family") or "")
     heads = family.architectures.get(model["architecture"], ()) if family else ()
@@ -35,25 +35,25 @@ def pretrained_command(folder: Path, model: dict[str, Any]) -> str:
 
 
 def pipeline(model: dict[str, Any]) -> tuple[str, str]:
-    """(the hub's pipeline, field of the output) of a model's class."""
+    """Return the hub's pipeline for a model's class, and the field of its output."""
     architecture = model.get("architecture") or "ForMaskedLM"
     found = [value for end, value in PIPELINES.items() if architecture.endswith(end)]
     return found[0] if found else ("feature-extraction", "last_hidden_state")
 
 
 def example(s: dict[str, Any]) -> str:
-    """A sentence to try, in the language of the run."""
+    """Return an example sentence in the language of the run."""
     return EXAMPLES.get(s["data"]["language"], EXAMPLES["en"])
 
 
 def own_example(view: RunView, s: dict[str, Any]) -> str:
-    """The first of the run's own fills, else a plain sentence of its language."""
+    """Return the text of the run's first example fill, or else `example`."""
     texts = [f["text"] for f in view.fills if "[MASK]" in f["text"] and len(f["text"]) < 200]
     return texts[0] if texts else example(s)
 
 
 def snippet(model: dict[str, Any], folder: str, text: str) -> str:
-    """Lines of Python that open a pre-trained folder in its own class of transformers and use it."""
+    """Return Python code that loads and uses a pre-trained model with its transformers class, or with unmask."""
     if is_unmask_only(model):
         plain = " ".join(text.replace("[MASK]", " ").split())
         return f"import unmask\n\nmodel = unmask.load({folder!r})\nprint(model.embed({plain!r}).shape)"
@@ -73,31 +73,31 @@ def snippet(model: dict[str, Any], folder: str, text: str) -> str:
 
 
 def captions(spec: TaskSpec | None) -> list[str]:
-    """What a model is given, as a person would type it."""
+    """Return the names of the inputs, as placeholders."""
     return spec.captions() if spec else ["TEXT"]
 
 
 def typed_inputs(spec: TaskSpec | None) -> str:
-    """What `unmask predict` is given."""
+    """Return the placeholder arguments of `unmask predict`."""
     return " ".join(f'"{caption}"' for caption in captions(spec))
 
 
 def unmask_snippet(folder: str, spec: TaskSpec | None) -> str:
-    given = captions(spec)
-    return f"import unmask\n\nprint(unmask.predict({folder!r}, {[tuple(given) if len(given) > 1 else given[0]]}))"
+    names = captions(spec)
+    return f"import unmask\n\nprint(unmask.predict({folder!r}, {[tuple(names) if len(names) > 1 else names[0]]}))"
 
 
 def library_snippet(model: dict[str, Any], folder: str, spec: TaskSpec | None) -> str:
-    """Lines that open the folder in another library; empty when nothing else opens it."""
+    """Return Python code that uses the model with another library; "" if no other library can load it."""
     if spec is None or is_unmask_only(model, spec) or not spec.usage.pipeline:
         return ""
-    usage, given = spec.usage, captions(spec)
+    usage, names = spec.usage, captions(spec)
     if usage.library != "transformers":
         name, module = usage.auto_class, usage.library.replace("-", "_")
         return f"from {module} import {name}\n\nmodel = {name}({folder!r})\nprint(model.{usage.result})"
-    if len(given) > 1 and not (spec.bound and spec.bound.text_pairs) and not usage.inputs:
-        return ""  # it reads more than a tokenizer of theirs puts into a row
-    inputs = usage.inputs or f"tokenizer({', '.join(map(repr, given))}, return_tensors='pt')"
+    if len(names) > 1 and not (spec.bound and spec.bound.text_pairs) and not usage.inputs:
+        return ""  # transformers' tokenizers cannot encode these inputs
+    inputs = usage.inputs or f"tokenizer({', '.join(map(repr, names))}, return_tensors='pt')"
     result = usage.result if "(" in usage.result else f"model(**inputs).{usage.result}"
     lines = [f"    print({result})"]
     if spec.output == "choice" and spec.labels:
@@ -112,7 +112,7 @@ def library_snippet(model: dict[str, Any], folder: str, spec: TaskSpec | None) -
 
 
 def is_unmask_only(model: dict[str, Any], spec: TaskSpec | None = None) -> bool:
-    """Whether no class of another library does what the model does here."""
+    """Whether no other library can load the model for its purpose."""
     family = FAMILIES.get(model.get("family") or "")
     writes = (model.get("architecture") or "").endswith(("LMHeadModel", "ForConditionalGeneration"))
     return (family is not None and family.unmask_only) or (spec is not None and spec.output == "text" and not writes)

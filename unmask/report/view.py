@@ -1,7 +1,7 @@
-"""RunView: what a run folder says of its run, whatever its kind.
+"""RunView: read a run folder of any kind, for reports and `unmask info`.
 
-Everything is read from the folder alone, without torch, and at any moment of a run's life: before its first step, while it goes on,
-after a kill in the middle of a log line, from a folder that is old, damaged or someone else's. What is not there is empty.
+It reads only the folder, without torch, and works at any time: before the first step, during training, after a kill in the middle
+of a log line, and for old or damaged folders. Missing parts are empty.
 """
 
 from functools import cached_property
@@ -32,9 +32,9 @@ class RunView:
     def __init__(self, run: Run):
         self.run, self.path, self.model = run, run.path, run.model
         self.recipe: dict[str, Any] = Recipe.read(run.path / "recipe.yaml")
-        self.problems: list[str] = []  # files that are there and cannot be read
+        self.problems: list[str] = []  # files that exist but cannot be read
         self.kind = run.kind()
-        self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labelled records
+        self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labeled records
         self.plan, self.data, self.environment = map(self.read, ("plan.json", "data.json", "environment.json"))
         self.results, self.saved_state = self.read("results.json"), self.read(run.task_state_file)
         self.events = run.events()
@@ -44,7 +44,7 @@ class RunView:
         self.several = bool(several)
 
     def read(self, name: str, empty: Any = None) -> Any:
-        """A JSON file of the run; `empty` (an object unless given) where it is not there, damaged, or of another type."""
+        """Read a JSON file of the run; return `empty` (default: {}) if it is missing, damaged, or of another type."""
         empty = {} if empty is None else empty
         if not (self.path / name).exists():
             return empty
@@ -57,12 +57,12 @@ class RunView:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """Tables and cases of the predictions, by set (see `Task.details`); with several tasks, by task."""
+        """Details of the predictions by split (see `Task.details`); in a multi-task run, by task and split."""
         return self.read("details.json")
 
     @cached_property
     def fills(self) -> list[dict[str, Any]]:
-        """The example fills; [] before they were made, and for a model that fills nothing."""
+        """The example fills; [] if there are none (yet)."""
         found = self.read("fills.json", [])
         return [f | {"fills": [x for x in f["fills"] if finite(x.get("probability"))]} for f in found]
 
@@ -75,7 +75,7 @@ class RunView:
 
     @property
     def total(self) -> int | None:
-        """Steps that are planned."""
+        """Planned number of steps, or None."""
         last = (self.plan.get("length_phases") or [{}])[-1]
         known = last.get("start", 0) + last.get("steps", 0)
         return known or (get_nested(self.recipe, "train", "steps") if self.on_text else None)
@@ -86,7 +86,7 @@ class RunView:
 
     @cached_property
     def state(self) -> str:
-        """finished, running, failed (a loss that is not a number: going on would fail again) or interrupted."""
+        """finished, running, failed (the loss became NaN, so resuming would fail again) or interrupted."""
         trained = self.total and self.done >= self.total and (self.model / "config.json").exists()
         if self.results or (self.on_text and (trained or self.logged("end"))):
             return "finished"
@@ -104,7 +104,7 @@ class RunView:
         return self.model / task if task else self.model
 
     def spec(self, task: str) -> TaskSpec | None:
-        """Of one of its tasks: bound to the model where there is one; None for a task that is not installed here."""
+        """Return the spec of a task, bound to the model if it exists; None if the task is not installed."""
         try:
             return task_folder.read_spec(self.folder(task))
         except (UserError, TypeError, AttributeError, KeyError, ValueError):
@@ -112,7 +112,7 @@ class RunView:
 
 
 def task_spec(task: str | None) -> TaskSpec | None:
-    """None for a task whose package is not installed, or broken."""
+    """Return the spec of a task, or None if its package is missing or broken."""
     try:
         return TASKS[str(task)].SPEC
     except UserError:
@@ -120,7 +120,7 @@ def task_spec(task: str | None) -> TaskSpec | None:
 
 
 def shape(folder: Path) -> dict[str, Any]:
-    """Class, sizes and parameters of a model folder, from config.json and the headers of the weights."""
+    """Return the class, sizes and number of parameters of a model, from config.json and the headers of its weight files."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -142,7 +142,7 @@ def shape(folder: Path) -> dict[str, Any]:
 
 
 def get_nested(values: Any, *keys: str) -> Any:
-    """A nested value, or None where the way to it ends.
+    """Return a nested value, or None if one of the keys is missing.
 
     >>> get_nested({"a": {"b": 1}}, "a", "b"), get_nested({"a": None}, "a", "b")
     (1, None)
@@ -153,7 +153,7 @@ def get_nested(values: Any, *keys: str) -> Any:
 
 
 def jsonable(value: Any) -> Any:
-    """NaN and infinities as None, since JSON has no such numbers."""
+    """Replace NaN and infinities by None, because JSON cannot represent them."""
     if isinstance(value, dict):
         return {key: jsonable(v) for key, v in value.items()}
     if isinstance(value, list | tuple):

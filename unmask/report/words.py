@@ -1,4 +1,4 @@
-"""What reports, cards and `unmask info` say in words: scores, sizes, times."""
+"""Format scores, sizes and times as text, for reports, model cards and `unmask info`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Row = dict[str, Any]  # a line of the log, or a row of a table
 
 def describe_model(s: Row) -> str:
     m = s["model"]
-    parts = [s.get("start") or s.get("preset") or "", m.get("architecture") or ""]
+    parts = [s.get("init_from") or s.get("preset") or "", m.get("architecture") or ""]
     parts += [f"{m['layers']} layers × {m['hidden']}" if m.get("layers") and m.get("hidden") else ""]
     parts += [f"vocabulary {m['vocabulary']:,}" if m.get("vocabulary") else ""]
     parts += [f"{m['parameters']:,} parameters" if m.get("parameters") else ""]
@@ -44,7 +44,7 @@ def duration(seconds: float) -> str:
 
 
 def mixed_tracks(evals: Sequence[Row]) -> dict[str, list[Row]]:
-    """Held-out values of mixed texts, by name, each like an evaluation of its own.
+    """Return the held-out evaluations of each replay corpus, by name.
 
     >>> mixed_tracks([{"step": 5, "loss": 3.0, "heldout[news]": {"loss": 2.0}}])
     {'news': [{'step': 5, 'loss': 2.0}]}
@@ -58,7 +58,7 @@ def mixed_tracks(evals: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def accuracies(evals: Sequence[Row]) -> dict[str, str]:
-    """The terms that held-out accuracies were measured for, and how a heading names them.
+    """Return the loss terms that have a held-out accuracy, with their titles.
 
     >>> accuracies([{"mlm_accuracy": 0.2, "rtd_mlm_accuracy": 0.5, "loss": 3.0}])
     {'mlm': 'MLM', 'rtd_mlm': 'rtd_mlm'}
@@ -82,7 +82,7 @@ def describe_scores(e: Row) -> str:
 
 
 def describe_fixed(e: Row) -> str:
-    """The last evaluation under the masking that is the same for every run; empty where there is none."""
+    """Describe the evaluation with fixed masking, which is the same for every run; "" if there is none."""
     found = fixed_of(e)
     return f"{describe_scores(found)}; {FIXED_TEXT}" if found and finite(found.get("loss")) else ""
 
@@ -123,7 +123,7 @@ def epochs(s: dict[str, Any]) -> str:
     return f" ({s['tokens'] / tokens:.2f} epochs)" if tokens else ""
 
 
-# ------------------------------------------------------------------------------------- runs on labelled records
+# ------------------------------------------------------------------------------------- runs on labeled records
 
 
 def spaced(name: str) -> str:
@@ -168,7 +168,7 @@ def describe_baseline(row: Row, decides: str) -> str:
 
 
 def describe_best(s: Row) -> str:
-    """The evaluation that chose the model."""
+    """Describe the evaluation by which the model was selected."""
     best, decides = s["best"] or {}, s["metric"]
     shown = {decides: best.get(decides)} if decides else {k: v for k, v in best.items() if k not in ("step", "elapsed")}
     text = ", ".join(f"{spaced(key)} {value:.4f}" for key, value in shown.items() if finite(value))
@@ -176,7 +176,7 @@ def describe_best(s: Row) -> str:
 
 
 def notes_on(rows: Sequence[Row]) -> str:
-    """What scores mean that the name does not tell."""
+    """Return the notes that explain the metrics of these rows."""
     return " ".join(dict.fromkeys(note for row in rows if (note := metric(row["score"]).note)))
 
 

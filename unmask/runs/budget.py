@@ -1,4 +1,7 @@
-"""What is trained (`Work`), and how many steps its budget is. Minutes are turned into steps once, by timing some; the weights are then put back."""
+"""The workload of a run, and the conversion of its budget to steps.
+
+A budget in minutes is converted once, by timing some steps. The weights are restored afterwards.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,71 +16,75 @@ from unmask.train.diagnostics import LossMonitor
 from unmask.train.fit import Evaluation
 from unmask.train.loader import Loader
 from unmask.train.run import Run
-from unmask.train.schedule import Plan, plan
+from unmask.train.schedule import Plan
+from unmask.train.schedule import plan as plan_steps
 from unmask.train.trainer import CALIBRATION_SECONDS, Trainer, seconds_per_step
 
 
 @dataclass
 class Workload:
-    """What a run trains, whatever its kind."""
+    """What a run trains, independent of its kind."""
 
     model: nn.Module
     loader: Loader
-    length: str | int  # `train.max_length` of the plan: tokens of a row, or a schedule of them
-    rows: Mapping[int, int]  # row length → rows of an epoch
+    length: str | int  # `train.max_length` of the plan: tokens per row, or a length schedule
+    rows: Mapping[int, int]  # row length → rows per epoch
     trainer: Callable[[Plan], Trainer]
     evaluation: Callable[[Trainer], Evaluation | None]
-    evaluation_seconds: Callable[[Trainer], float]  # estimated from a part of one
-    save: Callable[[Path], None]  # the model, into a folder
-    uniform_steps: bool = True  # steps of one length take the same time: the faster ones count, else the mean
-    # The last thing before the first step: compiling, and in a run without a checkpoint the first weights. Gives what is said.
-    ready: Callable[[Plan, bool], Iterable[str]] = lambda plan, fresh: ()
-    notes: Callable[[Plan], Iterable[str]] = lambda plan: ()  # said before the first step
+    evaluation_seconds: Callable[[Trainer], float]  # estimated from part of an evaluation
+    save: Callable[[Path], None]  # saves the model in a folder
+    uniform_steps: bool = True  # whether all steps of one row length take the same time
+    # Called before the first step with (plan, is_new_run): compiles the model, initializes a new one, and yields messages.
+    before_training: Callable[[Plan, bool], Iterable[str]] = lambda plan, is_new_run: ()
+    notes: Callable[[Plan], Iterable[str]] = lambda plan: ()  # printed before the first step
     warnings: Sequence[str] = ()
-    health: Callable[[Plan], LossMonitor | None] = lambda plan: None
+    monitor: Callable[[Plan], LossMonitor | None] = lambda plan: None
     models: Callable[[Run], Sequence[Path]] = lambda run: [run.model]  # folders, for the last message
 
 
 def make_plan(work: Workload, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
-    """The plan, and the recipe with its budget frozen."""
+    """Return the plan, and the recipe with a budget in minutes replaced by steps."""
     if recipe.train.minutes is None:
         return plan_budget(recipe, work), recipe
-    ctx.console.say("measuring the speed of this machine …")
-    found = plan_budget(recipe, work, *ctx.world.broadcast(measure(work, recipe)))
-    return found, freeze_budget(recipe, found)
+    ctx.console.say("measuring training speed …")
+    plan = plan_budget(recipe, work, *ctx.world.broadcast(measure(work, recipe)))
+    return plan, freeze_budget(recipe, plan)
 
 
 def plan_budget(
     recipe: Recipe, work: Workload, seconds: Mapping[int, float] | None = None, evaluation: float = 0.0
 ) -> Plan:
-    """The plan of a budget. One in minutes needs the seconds of a step per row length; evaluations get half of the time at most."""
+    """Return the plan of a budget.
+
+    A budget in minutes needs the seconds per step by row length, and those of an evaluation. Evaluations get at most half of it.
+    """
     train: dict[str, Any] = {"max_length": work.length}
     if (minutes := recipe.train.minutes) is not None:
         train["minutes"] = max(60 * minutes - recipe.train.num_evals * evaluation, 30 * minutes) / 60
-    return plan(recipe.changed(train=train), work.rows, seconds)
+    return plan_steps(recipe.changed(train=train), work.rows, seconds)
 
 
 def measure(work: Workload, recipe: Recipe, seconds: float = CALIBRATION_SECONDS) -> tuple[dict[int, float], float]:
-    """Seconds of a step per row length, and of an evaluation. The weights stay as they are."""
-    kept = {name: value.clone() for name, value in work.model.state_dict().items()}
-    rough = plan_budget(timing_recipe(recipe), work)
-    trainer = work.trainer(rough)
-    phases = {s.length: rough.phase(s.start) for s in rough.length_phases}
+    """Measure the seconds per step by row length, and those of an evaluation. The weights do not change."""
+    weights = {name: value.clone() for name, value in work.model.state_dict().items()}
+    plan = plan_budget(timing_recipe(recipe), work)
+    trainer = work.trainer(plan)
     steps = {
-        n: seconds_per_step(trainer, work.loader, phase, seconds, work.uniform_steps) for n, phase in phases.items()
+        s.length: seconds_per_step(trainer, work.loader, plan.step_config(s.start), seconds, work.uniform_steps)
+        for s in plan.length_phases
     }
     evaluation = work.evaluation_seconds(trainer)
-    work.model.load_state_dict(kept)
+    work.model.load_state_dict(weights)
     return steps, evaluation
 
 
 def timing_recipe(recipe: Recipe) -> Recipe:
-    """The recipe with a budget that is only there to be timed."""
+    """Return the recipe with a budget of ten steps, for timing."""
     return recipe.changed(train=dict.fromkeys(BUDGETS) | {"steps": 10})
 
 
-def freeze_budget(recipe: Recipe, found: Plan) -> Recipe:
-    """The recipe with so many steps in place of minutes: the same number wherever it is run again."""
-    shares = ",".join(f"{s.length}:{s.steps / found.steps:.9g}" for s in found.length_phases)
-    length = {"max_length": shares} if len(found.length_phases) > 1 else {}
-    return recipe.changed(train={"minutes": None, "steps": found.steps, **length})
+def freeze_budget(recipe: Recipe, plan: Plan) -> Recipe:
+    """Return the recipe with steps instead of minutes, so that it means the same on every machine."""
+    schedule = ",".join(f"{s.length}:{s.steps / plan.steps:.9g}" for s in plan.length_phases)
+    length = {"max_length": schedule} if len(plan.length_phases) > 1 else {}
+    return recipe.changed(train={"minutes": None, "steps": plan.steps, **length})

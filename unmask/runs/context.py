@@ -1,4 +1,4 @@
-"""Context: what surrounds a run. The processes that train it, the terminal, and who is told what."""
+"""Context of a run: its processes, the console, and the callbacks for evaluations and the report."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,19 +22,17 @@ T = TypeVar("T")
 class Context:
     world: World
     console: Console
-    report: Callable[[Run], None] = lambda run: None  # writes what people look at, when a run has ended
-    eval_callback: EvalCallback | None = (
-        None  # is told the deciding score at each evaluation; may end the run by an exception
-    )
-    title: str = ""  # of the progress bar; "" = the kind of run
-    cache: dict[Any, Any] = field(default_factory=dict)  # labelled files that were read, for all runs of a loop
+    report: Callable[[Run], None] = lambda run: None  # writes the report of a finished run
+    eval_callback: EvalCallback | None = None  # called with the selection metric; may raise to end training
+    title: str = ""  # of the progress bar; "": the kind of run
+    cache: dict[Any, Any] = field(default_factory=dict)  # labeled files, shared by the runs of a loop
 
     @classmethod
     @contextmanager
     def init(
         cls, train: TrainRecipe, console: Console, report: Callable[[Run], None] = lambda run: None
     ) -> Iterator["Context"]:
-        """The processes of a run, which are left at its end; only the first one speaks."""
+        """Join the process group of a run and leave it at the end. Only the main process prints."""
         tensorboard.check(train.track)
         if train.threads:
             torch.set_num_threads(train.threads)
@@ -44,19 +42,19 @@ class Context:
 
     @classmethod
     def single_process(cls, console: Console | None = None) -> "Context":
-        """One process that says nothing, unless there is somebody to say it to."""
+        """Return the context of a single process, which prints to `console` if given."""
         return cls(World(0, 1), console or Console(quiet=True))
 
     @property
     def is_main(self) -> bool:
         return self.world.is_main
 
-    def on_main(self, make: Callable[[], T]) -> T:
-        """What the first process makes, on every process."""
-        return self.world.broadcast(make() if self.is_main else None)
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Call a function in the main process and return its result in every process."""
+        return self.world.broadcast(function() if self.is_main else None)
 
     def silent(self, eval_callback: EvalCallback | None = None) -> "Context":
-        """For a run that is one of many: nothing is said of it, nothing reported."""
+        """Return a context that prints nothing and writes no report, for one run of many."""
         return replace(self, console=Console(quiet=True), report=lambda run: None, eval_callback=eval_callback)
 
     def with_title(self, title: str) -> "Context":

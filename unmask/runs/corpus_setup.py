@@ -1,4 +1,4 @@
-"""What is done with a corpus before training: find or train its tokenizer, prepare its store and those of the mix."""
+"""Prepare a corpus for training: load or train its tokenizer, and build its token store and those of replay corpora."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,24 +22,26 @@ from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 
 @contextmanager
 def reading_progress(console: Console, title: str, corpus: Corpus) -> Iterator[Callable[[int], None]]:
-    """A bar of how many of the corpus's bytes are read."""
+    """Show a progress bar of the bytes of a corpus that have been read."""
     with console.bar(title) as update:
         total = corpus.bytes()
         yield lambda read: update(min(read, total), total, "")
 
 
 def train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str, Any]:
-    """Train a tokenizer on a corpus and save it in `folder`; a report on text held out from its training."""
+    """Train a tokenizer on a corpus, save it in `folder` and return a report on held-out text."""
     recipe = with_tokenizer(recipe)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already", hint="another folder with -o")
+        raise UserError(f"{folder} already exists", hint="choose a different folder with -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}", hint="another folder with -o") from None
+        raise UserError(
+            f"cannot create the folder {folder}: {error.strerror}", hint="choose a different folder with -o"
+        ) from None
     try:
         return _train_tokenizer(recipe, folder, console)
-    except (UserError, KeyboardInterrupt):  # a new folder is still empty, and nobody needs it
+    except (UserError, KeyboardInterrupt):  # remove the folder if it is still empty
         with suppress(OSError):
             folder.rmdir()
         raise
@@ -88,23 +90,23 @@ def open_corpus(recipe: Recipe, console: Console) -> Corpus:
 
 
 def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenizer:
-    """The one named in the recipe, the one of the model to continue, or one trained on the corpus (and cached)."""
+    """Return the tokenizer in the recipe, that of the initial model, or one trained on the corpus (and cached)."""
     settings = recipe.tokenizer
     if recipe.init_from:
-        # Compared by value: a run's own recipe, read again, has every field set.
-        usual = type(settings)().model_dump()
+        # Compare values, not `model_fields_set`: the saved recipe of a run has every field set.
+        defaults = type(settings)().model_dump()
         changed = [
-            n for n, v in settings.model_dump().items() if v != usual[n] and n not in ("path", "num_added_tokens")
+            n for n, v in settings.model_dump().items() if v != defaults[n] and n not in ("path", "num_added_tokens")
         ]
         if changed:
             raise UserError(
-                f"--from {recipe.init_from} brings its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
-                hint="leave out the tokenizer's settings",
+                f"--from {recipe.init_from} has its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
+                hint="remove the tokenizer settings",
             )
     elif settings.num_added_tokens:
         raise UserError(
-            f"--extend-vocab {settings.num_added_tokens} without a model to continue: a new model gets a tokenizer of this text",
-            hint="--from MODEL --extend-vocab N, or --vocab-size N for a new tokenizer",
+            f"--extend-vocab {settings.num_added_tokens} needs --from: a new model gets a new tokenizer",
+            hint="use --from MODEL --extend-vocab N, or --vocab-size N for a new tokenizer",
         )
     if settings.path or recipe.init_from:
         tokenizer = Tokenizer.load(settings.path or recipe.init_from)
@@ -123,7 +125,10 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         return tokenizer
     with reading_progress(console, "tokenizer", corpus) as progress:
         tokenizer = Tokenizer.train((d.text for d in corpus), settings, progress)
-    with suppress(OSError), new_folder(folder) as partial:  # another process was faster, with the same result
+    with (
+        suppress(OSError),
+        new_folder(folder) as partial,
+    ):  # fails if another process has just written the same tokenizer
         tokenizer.save(partial)
         write_folder_checksums(partial)
     console.say(f"tokenizer: {settings.type}, {tokenizer.size:,} tokens, trained on this text")
@@ -131,7 +136,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
 
 
 def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, lengths: Sequence[int] = ()) -> TokenStore:
-    """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
+    """Tokenize a corpus into a memory-mapped token store, in `out` or in the cache under a key of its settings."""
     if len(recipe.data.corpus) == 1 and (Path(recipe.data.corpus[0]) / "meta.json").exists():
         store = TokenStore.open(recipe.data.corpus[0])
         store.index(lengths)
@@ -140,8 +145,8 @@ def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, len
             and store.tokenizer.fingerprint() == Tokenizer.load(recipe.init_from).fingerprint()
         ):
             raise UserError(
-                f"--extend-vocab: the store {store.path} is cut already, without new words",
-                hint="give the text itself in place of the store",
+                f"--extend-vocab: the store {store.path} was already tokenized without added tokens",
+                hint="give the text instead of the store",
             )
         return store
     source = open_corpus(recipe, console)
@@ -155,7 +160,7 @@ def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, len
 
 
 def prepare_replay(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int], console: Console) -> list[str]:
-    """The texts of `data.replay`, cut with the corpus's tokenizer: the folders of their stores."""
+    """Tokenize the corpora of `data.replay` with the corpus's tokenizer; return the folders of their stores."""
     folders = []
     for part in mix_parts(recipe.data.replay):
         if (Path(part.source) / "meta.json").exists():
@@ -163,7 +168,7 @@ def prepare_replay(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int],
             store.index(lengths)
         else:
             source = Corpus([part.source], recipe.data)
-            console.say(f"mixed in, {float(part.share):.0%} of the rows: {source.describe()}")
+            console.say(f"replay, {float(part.share):.0%} of the rows: {source.describe()}")
             with console.bar("prepare") as update:
                 store = build_store(source, tokenizer, recipe.data, None, update, lengths)
         folders.append(str(store.path))

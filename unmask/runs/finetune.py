@@ -1,6 +1,6 @@
-"""The kind of run that fine-tunes: labelled files → a model that answers, of one task or of several that share an encoder.
+"""Fine-tuning runs: labeled files → a fine-tuned model of one task, or of several tasks that share an encoder.
 
-A run has parts: {"": part} of one task, a part per name of several (`multitask.py`). What a part is made of is in `part.py`.
+`FinetuneJob.parts` is {"": part} for one task and {name: part, …} for several (`multitask.py`). `part.py` defines `Part`.
 """
 
 import json
@@ -49,7 +49,7 @@ class FinetuneJob(Job):
 
     @property
     def single(self) -> Part | None:
-        """The part of a run of one task."""
+        """The only part of a run with one task; None if it has several."""
         return self.parts.get("")
 
     def save(self, folder: Path) -> None:
@@ -73,19 +73,17 @@ class Finetune(TrainingKind[FinetuneJob]):
         parts = self.parts(recipe, ctx, resume_state)
         recipe = parts[""].recipe if "" in parts else multitask.resolve_settings(recipe, parts)
         name = parts[""].task.name if "" in parts else "several"
-        for part in parts.values():  # one that does not fit is said before anything is written
+        for part in parts.values():  # before anything is written, in case a teacher does not fit
             part.teacher = open_teacher(part, ctx.console.say)
         job = FinetuneJob(recipe, name, parts=parts)
         fingerprint = " ".join(part.sets.fingerprint() for part in parts.values())
         if resume_state and fingerprint != resume_state.run.read_json("data.json")["fingerprint"]:
             raise UserError(
-                f"the labelled files of {resume_state.run.path} have changed since it was begun",
-                hint="a new run: unmask finetune with another --out",
+                f"the labeled files of {resume_state.run.path} have changed since the run started",
+                hint="start a new run with unmask finetune and a different --out",
             )
         findings = [f for part in parts.values() for f in part.sets.findings]
-        if (
-            not ctx.eval_callback
-        ):  # a trial of many says nothing; how many texts are too long is said where they are read
+        if not ctx.eval_callback:  # trials of a search print nothing; `training_notes` reports long texts
             job.warnings = [str(group) for group in by_kind(f for f in findings if f.kind != "length")]
         job.files = {
             "data.json": {
@@ -114,47 +112,44 @@ class Finetune(TrainingKind[FinetuneJob]):
         if job.single:
             loader, records = build_loader(job.single, ctx, run)
             model: nn.Module = job.single.model
-            loaders, remarks = [loader], training_notes(job.single, ctx, records, gathered=not recipe.task.teacher)
+            loaders, notes = [loader], training_notes(job.single, ctx, records, gathered=not recipe.task.teacher)
 
             def trainer(plan: Plan) -> Trainer:
                 return Trainer(model, loader.objective, train, plan, recipe.seed, ctx.world, loader.tokens)  # type: ignore[arg-type]
 
-            every: Loader = loader
+            run_loader: Loader = loader
         else:
             loaders = [build_train_loader(part) for part in parts.values()]
-            remarks = [text for part in parts.values() for text in training_notes(part, ctx, len(part.sets.train))]
-            model = together = multitask.SharedEncoderModel({name: part.model for name, part in parts.items()})
-            objective, every = (
-                multitask.MultiTaskObjective(parts),
-                (taking := multitask.MultiTaskLoader(loaders, train.batch_size, recipe.seed)),
-            )
+            notes = [text for part in parts.values() for text in training_notes(part, ctx, len(part.sets.train))]
+            model = shared_model = multitask.SharedEncoderModel({name: part.model for name, part in parts.items()})
+            objective = multitask.MultiTaskObjective(parts)
+            run_loader = multi_loader = multitask.MultiTaskLoader(loaders, train.batch_size, recipe.seed)
 
             def trainer(plan: Plan) -> Trainer:
-                return multitask.MultiTaskTrainer(together, objective, taking, train, plan, recipe.seed, ctx.world)
+                return multitask.MultiTaskTrainer(
+                    shared_model, objective, multi_loader, train, plan, recipe.seed, ctx.world
+                )
 
-        length = max(8, *(int(each.lengths.max()) for each in loaders))
-        rows = {length: sum(len(each.lengths) for each in loaders)}
+        length = max(8, *(int(task_loader.lengths.max()) for task_loader in loaders))
+        rows = {length: sum(len(task_loader.lengths) for task_loader in loaders)}
         evaluation = make_evaluation(job, ctx)
         return Workload(
-            model, every, length, rows, trainer, lambda trainer: evaluation,
+            model, run_loader, length, rows, trainer, lambda trainer: evaluation,
             lambda trainer: sum(seconds_per_prediction(part) * len(dev_subset(part)) for part in parts.values()), job.save,
-            uniform_steps=False, notes=lambda plan: remarks, models=lambda run: [run.model / name for name in parts],
+            uniform_steps=False, notes=lambda plan: notes, models=lambda run: [run.model / name for name in parts],
         )  # fmt: skip
 
     def finish(self, job: FinetuneJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
-        """The best model, thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
+        """Restore the best checkpoint, calibrate on the dev set, save the model and evaluate it on dev and test."""
         for part in job.parts.values():
             aux_mlm.remove_aux_head(part.model, part.task.heads)
         best = state.best
         if best and best["step"] < state.step:
             for name, part in job.parts.items():
                 restore(part, run.checkpoints / "best" / "model" / name)
-            score = (
-                f"mean {best['mean']:.1%}" if not job.single else describe({job.single.metric: best[job.single.metric]})
-            )
-            ctx.console.say(
-                f"the model{'' if job.single else 's'} of step {best['step']:,} {'is' if job.single else 'are'} kept: {score}"
-            )
+            single = job.single
+            score = describe({single.metric: best[single.metric]}) if single else f"mean {best['mean']:.1%}"
+            ctx.console.say(f"restored the best checkpoint, from step {best['step']:,}: {score}")
         return evaluate_and_save(job, run, state, ctx.console)
 
     def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
@@ -162,8 +157,8 @@ class Finetune(TrainingKind[FinetuneJob]):
         return dry_run.estimate(job, self.work(job, ctx), ctx)
 
     def extend_results(self, run: Run, ctx: Context) -> bool:
-        """--baseline: what the model has to beat, beside its own results."""
-        recipe = ctx.on_main(run.recipe)  # which the first process may have written last
+        """Add the results of --baseline."""
+        recipe = ctx.on_main(run.recipe)  # the main process may have just written it
         if not recipe.task.baseline or "baselines" in ctx.on_main(run.results):
             return False
         from unmask.runs.baseline import add_baselines  # scikit-learn takes a second to import
@@ -172,39 +167,38 @@ class Finetune(TrainingKind[FinetuneJob]):
         return True
 
 
-PRETRAINING_ONLY = {  # settings of `train` that only pre-training reads → what to give instead
+PRETRAINING_ONLY = {  # settings of `train` that only pre-training uses → replacement
     "document_attention": "", "embedding_init": "", "compile": "", "max_length": "--max-length N (task.max_length)",
 }  # fmt: skip
 
 
 def reject_unused_settings(recipe: Recipe) -> None:
-    """Settings that fine-tuning would pass over."""
-    train, usual = recipe.train, TrainRecipe()
+    """Raise a UserError for settings that fine-tuning would ignore."""
+    train, defaults = recipe.train, TrainRecipe()
     if train.tokens is not None:
         raise UserError(
-            f"train.tokens={train.tokens}: labelled records differ in length, so tokens say little of how often each is seen",
+            f"train.tokens={train.tokens}: fine-tuning does not support a budget in tokens",
             expected="train.epochs, train.steps or train.minutes",
-            hint="--epochs 3",
+            hint="use --epochs 3, for example",
         )
-    for name, instead in PRETRAINING_ONLY.items():
-        if (value := getattr(train, name)) != getattr(usual, name):
-            raise UserError(
-                f"train.{name}={value}: only pre-training reads it", hint=instead or f"leave train.{name} out"
-            )
+    for name, replacement in PRETRAINING_ONLY.items():
+        if (value := getattr(train, name)) != getattr(defaults, name):
+            hint = f"use {replacement}" if replacement else f"remove train.{name}"
+            raise UserError(f"train.{name}={value}: fine-tuning does not use this setting of pre-training", hint=hint)
 
 
 def make_evaluation(job: FinetuneJob, ctx: Context) -> Evaluation | None:
-    """Of one task its scores, of which its metric decides; of several the metric of each, whose mean decides."""
-    records = {name: dev_subset(part) for name, part in job.parts.items() if part.sets.dev}
-    if not records:
+    """Return the evaluation on the dev sets: all scores of one task, or the metric of each of several and their mean."""
+    dev_sets = {name: dev_subset(part) for name, part in job.parts.items() if part.sets.dev}
+    if not dev_sets:
         return None
-    counts = {_key(name, job.parts[name].metric): len(found) for name, found in records.items()}
+    counts = {_key(name, job.parts[name].metric): len(records) for name, records in dev_sets.items()}
 
-    def measure() -> dict[str, Any]:
+    def evaluate() -> dict[str, Any]:
         scores: dict[str, Any] = {}
-        for name, found in records.items():
+        for name, records in dev_sets.items():
             task = job.parts[name].task
-            scores[name] = task.score(task.predict(job.parts[name].model, found), found)
+            scores[name] = task.score(task.predict(job.parts[name].model, records), records)
         if job.single:
             return dict(scores[""])
         metrics = {name: job.parts[name].metric for name in scores}
@@ -214,11 +208,11 @@ def make_evaluation(job: FinetuneJob, ctx: Context) -> Evaluation | None:
         return ({"mean": fmean(values.values())} if values else {}) | values
 
     settings, single = job.recipe.task, job.single
-    # a model that needs no new head answers before it is trained
-    shown = single and not type(single.task).heads and not ctx.eval_callback
+    # a task without a new head can be evaluated before training
+    eval_on_start = single and not type(single.task).heads and not ctx.eval_callback
     return Evaluation(
-        measure, single.metric if single else "mean", greater_is_better=True, patience=settings.patience,
-        eval_on_start="log" if shown else "off", min_delta=standard_error_margin(counts, settings.selection_margin),
+        evaluate, single.metric if single else "mean", greater_is_better=True, patience=settings.patience,
+        eval_on_start="log" if eval_on_start else "off", min_delta=standard_error_margin(counts, settings.selection_margin),
     )  # fmt: skip
 
 
@@ -226,47 +220,41 @@ def _key(part: str, metric: str) -> str:
     return f"{part}.{metric}" if part else metric
 
 
-# ------------------------------------------------------------------------------------------------------------ the end
+# ------------------------------------------------------------------------------------------------ final evaluation
 
 
 def restore(part: Part, folder: Path) -> None:
-    """The weights of a checkpoint's model into the part's."""
-    kept = hf.load(folder, part.task.heads, dict(part.task.bound.config_overrides)).model
-    part.model.load_state_dict(kept.state_dict())
+    """Load the weights of a checkpoint into the part's model."""
+    loaded = hf.load(folder, part.task.heads, dict(part.task.bound.config_overrides)).model
+    part.model.load_state_dict(loaded.state_dict())
 
 
 def evaluate_and_save(job: FinetuneJob, run: Run, state: State, console: Console) -> dict[str, Any]:
-    """The results of the model as it is, which is saved."""
+    """Evaluate the model on dev and test, save it and return the results."""
     scores, details = {}, {}
     for name, part in job.parts.items():
         scores[name], details[name] = evaluate_splits(part, run, console, f"{name}." if name else "")
-    reached = {"step": state.step, "best": state.best}
-    ended = {"seconds": round(state.elapsed, 1), "model": str(run.model)}
+    progress = {"step": state.step, "best": state.best}
     if single := job.single:
-        results = {
-            "task": single.task.name,
-            "metric": single.metric,
-            **reached,
-            **scores[""],
-            "lr": job.recipe.train.lr,
-        }
+        header = {"task": single.task.name, "metric": single.metric}
+        results = header | progress | scores[""] | {"lr": job.recipe.train.lr}
     else:
         tasks = {
             name: {"task": p.task.name, "metric": p.metric, **scores[name], "model": str(run.model / name)}
             for name, p in job.parts.items()
         }
-        results = {"task": "several", "metric": "mean", **reached, "tasks": tasks}
+        results = {"task": "several", "metric": "mean", **progress, "tasks": tasks}
     checkpoint.write_folder(run.model, job.save)
     run.write_json("details.json", _unwrap_single(details))
-    return results | ended
+    return results | {"seconds": round(state.elapsed, 1), "model": str(run.model)}
 
 
 def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """(scores, details) on dev and test; what is tuned is tuned on dev. The answers go to `dev.predictions.jsonl` …"""
+    """Calibrate on dev and return (scores, details) on dev and test. Write predictions to `dev.predictions.jsonl`, …"""
     task, model, sets = part.task, part.model, part.sets
     results: dict[str, Any] = {}
     details: dict[str, Any] = {}
-    between: dict[str, Any] = {}
+    confidence: dict[str, Any] = {}
     on_model.fold_scale_into_head(task, model)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
@@ -274,31 +262,31 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
         task.windowing.reset()
         with console.bar(name) as update:
             outputs = task.compute_outputs(model, records, update)
-        for what in task.windowing.truncation_notes(len(records)):
-            console.warn(f"{name}: {what}")
+        for text in task.windowing.truncation_notes(len(records)):
+            console.warn(f"{name}: {text}")
         if name == "dev":
             task.task_state |= task.calibrate(outputs, records)
-        answers = task.extend_predictions(model, task.decode(outputs), records)
-        results[name] = {"records": len(records), **task.score(answers, records)}
-        between[name] = intervals(task, answers, records, results[name])
-        details[name] = task.details(answers, records)
-        lines = [{"location": r["location"], **a} for r, a in zip(records, answers)]
+        predictions = task.extend_predictions(model, task.decode(outputs), records)
+        results[name] = {"records": len(records), **task.score(predictions, records)}
+        confidence[name] = intervals(task, predictions, records, results[name])
+        details[name] = task.details(predictions, records)
+        lines = [{"location": r["location"], **p} for r, p in zip(records, predictions)]
         text = "".join(json.dumps(line, ensure_ascii=False, default=plain) + "\n" for line in lines)
         write_text(run.path / f"{prefix}{name}.predictions.jsonl", text)
-    return results | {"intervals": between}, details
+    return results | {"intervals": confidence}, details
 
 
 def run_banner(part: Part, run: Run) -> str:
     sets = ", ".join(f"{n:,} {name}" for name, n in set_sizes(part.sets).items() if n)
     trained = sum(p.numel() for p in part.model.parameters() if p.requires_grad)
     columns = ", ".join(f"{role} ← {name}" for role, name in part.sets.columns.items())
-    taken = "; ".join(text for text in (columns, part.about) if text)
-    return (f"{part.task.name}: {taken}\n" if taken else "") + (
+    data = "; ".join(text for text in (columns, part.description) if text)
+    return (f"{part.task.name}: {data}\n" if data else "") + (
         f"{part.task.name}: {sets} records; {part.recipe.init_from}, {trained:,} parameters to train, "
         f"lr {part.recipe.train.lr:.2g} → {run.path}"
     )
 
 
 def _unwrap_single(values: dict[str, Any]) -> Any:
-    """Of one task its value alone, of several all by name."""
+    """Return the value of the only task, or the values of several tasks by name."""
     return values.get("", values)

@@ -1,6 +1,8 @@
-"""Python keywords → a recipe. Which there are, the fields of the recipe say: a setting that `unmask pretrain` has a flag for is a keyword
-of the functions that pre-train, one that `unmask finetune` has a flag for is one of those that fine-tune. For editors, which read source,
-`unmask/__init__.pyi` spells them out."""
+"""Build recipes from Python keywords.
+
+The keywords of the functions that pre-train or fine-tune are the recipe fields that are flags of `unmask pretrain` or
+`unmask finetune`. For editors, `unmask/__init__.pyi` lists them.
+"""
 
 import functools
 import inspect
@@ -22,103 +24,106 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @functools.cache
 def keywords(verb: str) -> dict[str, Setting]:
-    """Keyword → setting: of "pretrain", and of whatever works on its text, or of "finetune", and whatever tunes."""
+    """Return keyword → setting for "pretrain" (and other commands on raw text) or "finetune" (and "tune")."""
     return {setting.keyword: setting for setting in settings_of(Recipe) if verb in setting.commands}
 
 
 def takes_settings(verb: str) -> Callable[[F], F]:
-    """The function's `**settings` are shown as a parameter each, by `help` and `inspect.signature`."""
+    """Replace `**settings` in a function's signature by its keywords, for `help` and `inspect.signature`."""
 
-    def show(function: F) -> F:
-        *own, _ = inspect.signature(function).parameters.values()
-        one = inspect.Parameter.KEYWORD_ONLY
-        names = {parameter.name for parameter in own}
-        more = {k: s for k, s in keywords(verb).items() if k not in names}
-        each = [inspect.Parameter(k, one, default=None, annotation=_type(s)) for k, s in more.items()]
-        function.__signature__ = inspect.Signature([*own, *each])  # type: ignore[attr-defined]
+    def decorate(function: F) -> F:
+        *declared, _ = inspect.signature(function).parameters.values()
+        names = {parameter.name for parameter in declared}
+        settings = [
+            inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(s))
+            for k, s in keywords(verb).items()
+            if k not in names
+        ]
+        function.__signature__ = inspect.Signature([*declared, *settings])  # type: ignore[attr-defined]
         return function
 
-    return show
+    return decorate
 
 
-def _type(setting: Setting) -> Any:
-    """What a keyword takes. None = as the recipe says."""
+def _annotation(setting: Setting) -> Any:
+    """Return the type of a keyword. None means the value in the recipe."""
     wider: dict[Any, Any] = {list: Texts, dict: Mapping[str, str | int]}
-    kinds = (wider.get(get_origin(kind), kind) for kind in setting.kinds)
-    return functools.reduce(operator.or_, (*kinds, None))
+    types = (wider.get(get_origin(kind), kind) for kind in setting.kinds)
+    return functools.reduce(operator.or_, (*types, None))
 
 
 def make_recipe(
     corpus: Corpora = None,
     recipe: AnyRecipe = None,
     overrides: Sequence[str] = (),
-    **short: Any,
+    **settings: Any,
 ) -> Recipe:
-    """A recipe file, then keywords, then `section.field=value` strings, each winning over the one before.
+    """Build a recipe from a recipe file, keywords and `section.field=value` strings. Later ones take precedence.
 
     >>> make_recipe("corpus/", minutes=5).train.minutes
     5.0
     """
     values = values_of(recipe)
     if corpus is not None:
-        several = [corpus] if isinstance(corpus, str | Path) else corpus
-        if not isinstance(several, list | tuple) or not all(isinstance(c, str | Path) for c in several):
+        sources = [corpus] if isinstance(corpus, str | Path) else corpus
+        if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
             raise UserError(
-                f"corpus: {corpus!r}", expected="a path, a folder, a glob, '-', sample:NAME, or a list of these"
+                f"corpus: {corpus!r} is not a corpus",
+                expected="a path, a folder, a glob, '-', sample:NAME, or a list of these",
             )
-        values = deep_merge(values, {"data": {"corpus": [str(c) for c in several]}})
-    if any(short.get(b) is not None for b in BUDGETS):  # a flag replaces the file's budget, whatever its unit
+        values = deep_merge(values, {"data": {"corpus": [str(source) for source in sources]}})
+    if any(settings.get(b) is not None for b in BUDGETS):  # a flag replaces the file's budget, whatever its unit
         values = deep_merge(values, {"train": dict.fromkeys(BUDGETS)})
-    values = placed(values, "pretrain", short)
-    if short.get("preset") and short.get("init_from"):
+    values = merge_keywords(values, "pretrain", settings)
+    if settings.get("preset") and settings.get("init_from"):
         raise UserError(
-            f"--from {short['init_from']} is a model with a shape of its own; --preset {short['preset']} is another",
-            hint="leave out one of them",
+            f"--from {settings['init_from']} determines the architecture, so --preset {settings['preset']} cannot be used with it",
+            hint="remove one of them",
         )
-    made = Recipe.build(values, [overrides] if isinstance(overrides, str) else list(overrides))
-    return pinned(made.changed(init_from=model_in(made.init_from), distill={"teacher": model_in(made.distill.teacher)}))
+    built = Recipe.build(values, [overrides] if isinstance(overrides, str) else list(overrides))
+    teacher = model_in(built.distill.teacher)
+    return pin_revisions(built.changed(init_from=model_in(built.init_from), distill={"teacher": teacher}))
 
 
-def pinned(recipe: Recipe) -> Recipe:
-    """The recipe with the commit of every model and tokenizer that it names on the hub, so that it means the same later."""
-    parts = {"tokenizer": "path", "distill": "teacher", "task": "teacher"}
-    start = pin(recipe.init_from)
-    changed: dict[str, Any] = {} if start == recipe.init_from else {"init_from": start}
-    for section, field in parts.items():
-        named = getattr(getattr(recipe, section), field)
-        if (found := pin(named)) != named:
-            changed[section] = {field: found}
+def pin_revisions(recipe: Recipe) -> Recipe:
+    """Add the current commit to every model and tokenizer from the hub, so that the recipe means the same later."""
+    init_from = pin(recipe.init_from)
+    changed: dict[str, Any] = {} if init_from == recipe.init_from else {"init_from": init_from}
+    for section, field in {"tokenizer": "path", "distill": "teacher", "task": "teacher"}.items():
+        name = getattr(getattr(recipe, section), field)
+        if (pinned := pin(name)) != name:
+            changed[section] = {field: pinned}
     return recipe.changed(**changed)
 
 
 def values_of(recipe: AnyRecipe) -> dict[str, Any]:
-    """What a recipe says: of one that is made, the fields that were given."""
+    """Return the values of a recipe file or dict, or those that were set in a `Recipe`."""
     if isinstance(recipe, Recipe):
         return recipe.model_dump(exclude_unset=True)
     return recipe if isinstance(recipe, dict) else Recipe.read(recipe) if recipe is not None else {}
 
 
-def placed(values: dict[str, Any], verb: str, short: dict[str, Any]) -> dict[str, Any]:
-    """The values with those of the keywords at their places."""
+def merge_keywords(values: dict[str, Any], verb: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a recipe with those of keywords merged in."""
     table = keywords(verb)
-    unknown = sorted(set(short) - set(table))
+    unknown = sorted(set(settings) - set(table))
     if unknown:
         raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", expected=", ".join(table))
-    budgets = [f"--{name}" for name in BUDGETS if short.get(name) is not None]
+    budgets = [f"--{name}" for name in BUDGETS if settings.get(name) is not None]
     if len(budgets) > 1:
         raise UserError(
-            f"{' and '.join(budgets)} each say how long to train",
+            f"{' and '.join(budgets)} cannot be combined: each sets the training budget",
             expected=f"one of {', '.join(f'--{name}' for name in BUDGETS if name in table)}",
-            hint=f"leave out {' or '.join(budgets)}",
+            hint=f"remove {' or '.join(budgets)}",
         )
-    for name, value in short.items():
+    for name, value in settings.items():
         if value is not None:
-            values = deep_merge(values, nested(table[name].path, _listed(table[name], value)))
+            values = deep_merge(values, nested(table[name].path, _as_list(table[name], value)))
     return values
 
 
-def _listed(setting: Setting, value: Any) -> Any:
-    """A list may be given as one text or path, or with paths in it."""
+def _as_list(setting: Setting, value: Any) -> Any:
+    """Convert the value of a list setting, which may be given as one string or path, to a list of strings."""
     if get_origin(setting.field.annotation) is not list or not isinstance(value, str | Path | Iterable):
         return value
     if isinstance(value, str | Path):
@@ -127,18 +132,18 @@ def _listed(setting: Setting, value: Any) -> Any:
 
 
 def model_in(folder: str) -> str:
-    """A run folder stands for its model."""
+    """Return the model folder of a run folder; any other folder as it is."""
     inner = Path(folder) / "model"
     return str(inner) if folder and (inner / "config.json").exists() else folder
 
 
-def task_recipe(model: str | Path, recipe: AnyRecipe = None, overrides: Sequence[str] = (), **short: Any) -> Recipe:
-    """As `make_recipe`, with fine-tuning's defaults below."""
+def task_recipe(model: str | Path, recipe: AnyRecipe = None, overrides: Sequence[str] = (), **settings: Any) -> Recipe:
+    """Build a recipe like `make_recipe`, on top of the defaults of fine-tuning."""
     from unmask.runs import part
 
     values = deep_merge(values_of(recipe), {"init_from": model_in(str(model))} if model else {})
-    values = placed(values, "finetune", short)
-    made = part.make_recipe(values, [overrides] if isinstance(overrides, str) else list(overrides))
-    if not made.init_from:
-        raise UserError("no model to fine-tune", hint="unmask finetune MODEL --train FILE")
-    return pinned(made)
+    values = merge_keywords(values, "finetune", settings)
+    built = part.make_recipe(values, [overrides] if isinstance(overrides, str) else list(overrides))
+    if not built.init_from:
+        raise UserError("no model to fine-tune was given", hint="unmask finetune MODEL --train FILE")
+    return pin_revisions(built)

@@ -1,13 +1,13 @@
-"""The life of a run, the same for every kind: check → prepare → begin → run → finish; and from its last checkpoint on.
+"""The stages of a run, the same for every kind of run:
 
-    check    what can be wrong with a recipe, before anything is read
-    prepare  data and model; nothing of it stands in the folder of the run
-    begin    the folder: run.json, environment.json, the kind's own files, recipe.yaml
-    run      of a model: work → plan → fit; of a loop (`loops.py`): one run after the other
-    finish   judge and save; what it returns is results.json
+    check    reject an invalid recipe before any data is read
+    prepare  read the data and load the model, without writing to the run folder
+    start    create the folder with run.json, environment.json, files of the kind and recipe.yaml
+    run      train a model (work → plan → fit), or for a loop (`loops.py`) execute one run after the other
+    finish   evaluate and save the model, write results.json
 
-`execute` begins a run, `resume` goes on with one, `ensure` does what is left to do of one that belongs to a loop, `dry_run` says what
-one would be. A `Kind` says only what differs.
+`execute` starts a run, `resume` continues one from its last checkpoint, `run_or_resume` completes a run that belongs to a loop,
+and `dry_run` estimates one. A `Kind` implements the stages that differ between kinds of runs.
 """
 
 import shutil
@@ -36,7 +36,7 @@ from unmask.train.schedule import Plan
 
 @dataclass
 class ResumeState:
-    """A run that goes on: its folder, and its last whole checkpoint."""
+    """A run that is resumed: its folder and its last intact checkpoint."""
 
     run: Run
     last: checkpoint.Checkpoint | None = None
@@ -52,15 +52,15 @@ class ResumeState:
 
 @dataclass
 class Job:
-    """What a run is about to do, known before it has a folder."""
+    """Everything known about a run before its folder exists."""
 
-    recipe: Recipe  # with what data and model decided
-    name: str  # of the folder, where none is given
-    files: Mapping[str, Any] = field(default_factory=dict)  # name → JSON that stands in the folder from the beginning
-    warnings: list[str] = field(default_factory=list)  # said when the run begins
+    recipe: Recipe  # with the settings that depend on data and model
+    name: str  # of the default folder
+    files: Mapping[str, Any] = field(default_factory=dict)  # name → JSON, written when the run starts
+    warnings: list[str] = field(default_factory=list)  # printed when the run starts
 
     def headline(self, run: Run) -> str:
-        """Said when the run begins."""
+        """Return the text that is printed when the run starts."""
         return ""
 
 
@@ -68,13 +68,13 @@ J = TypeVar("J", bound=Job)
 
 
 class Kind(ABC, Generic[J]):
-    """A kind of run, registered in `registry.RUNS` under the name that run.json holds."""
+    """A kind of run, registered in `registry.RUNS` under the name in run.json."""
 
     name: ClassVar[str]
-    folder: ClassVar[str]  # below runs/, where no other one is given
+    folder: ClassVar[str]  # default parent folder, below runs/
 
     def check(self, recipe: Recipe, ctx: Context) -> Recipe:
-        """Everything that can be wrong before anything is read."""
+        """Raise a UserError for an invalid recipe, before any data is read."""
         return recipe
 
     @abstractmethod
@@ -82,10 +82,10 @@ class Kind(ABC, Generic[J]):
 
     @abstractmethod
     def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
-        """From the folder to results.json, which the first process writes."""
+        """Do the work of the run. The main process writes results.json."""
 
     def extend_results(self, run: Run, ctx: Context) -> bool:
-        """What is added to the results once they are there; whether there was anything to add."""
+        """Add to existing results; return whether anything was added."""
         return False
 
 
@@ -94,15 +94,15 @@ class TrainingKind(Kind[J]):
 
     @abstractmethod
     def work(self, job: J, ctx: Context, run: Run | None = None) -> Workload:
-        """What is trained; with a folder also what is made once and kept in it."""
+        """Return the workload. With a run folder, also create the files that are made once and kept in it."""
 
     @abstractmethod
     def finish(self, job: J, run: Run, state: State, ctx: Context) -> dict[str, Any]:
-        """Judge and save the model: its results. Only the first process gets here."""
+        """Evaluate and save the model and return its results. Called in the main process only."""
 
     @abstractmethod
     def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
-        """What `--dry-run` says of a run of a checked recipe."""
+        """Return the output of `--dry-run` for a checked recipe."""
 
     def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         last = resume_state.last if resume_state else None
@@ -112,32 +112,33 @@ class TrainingKind(Kind[J]):
                 run.truncate_log(resume_state.step if last else None)
         work = self.work(job, ctx, run)
         plan = self._plan(job, work, run, ctx)
-        for text in chain(work.ready(plan, last is None), work.notes(plan)):
+        for text in chain(work.before_training(plan, last is None), work.notes(plan)):
             ctx.console.say(text)
         for text in work.warnings:
             ctx.console.warn(text)
         ctx.world.broadcast_weights(work.model)
         trainer = work.trainer(plan)
-        health = work.health(plan) if ctx.is_main else None
+        monitor = work.monitor(plan) if ctx.is_main else None
         title = ctx.title or self.name
-        training = Training(trainer, work.loader, work.save, work.evaluation(trainer), health, title, ctx.eval_callback)
+        evaluation = work.evaluation(trainer)
+        training = Training(trainer, work.loader, work.save, evaluation, monitor, title, ctx.eval_callback)
         state = fit(run, training, ctx.console, last)
         ctx.world.barrier()
         if ctx.is_main:
-            finished = time.monotonic()
+            start_time = time.monotonic()
             results = self.finish(job, run, state, ctx)
             log = Log(run.log)
             log.write("end", step=state.step, elapsed=round(state.elapsed, 2), evaluation=state.evaluation)
             log.close()
-            run.write_json("results.json", results)  # last: a run that has them is finished
-            seconds = state.elapsed + time.monotonic() - finished
+            run.write_json("results.json", results)  # last, since it marks the run as finished
+            seconds = state.elapsed + time.monotonic() - start_time
             ctx.console.say(f"done in {clock(seconds)}: {', '.join(map(str, work.models(run)))}")
 
     def _plan(self, job: J, work: Workload, run: Run, ctx: Context) -> Plan:
-        """The budget as steps: as it was frozen, or frozen now."""
-        known = ctx.on_main(lambda: run.read_json("plan.json") if (run.path / "plan.json").exists() else None)
-        if known:
-            return Plan.from_dict(known)
+        """Return the plan in plan.json, or make it from the budget and save it."""
+        saved = ctx.on_main(lambda: run.read_json("plan.json") if (run.path / "plan.json").exists() else None)
+        if saved:
+            return Plan.from_dict(saved)
         plan, job.recipe = make_plan(work, job.recipe, ctx)
         if ctx.is_main:
             run.write_recipe(job.recipe)
@@ -146,7 +147,7 @@ class TrainingKind(Kind[J]):
 
 
 def execute(kind: Kind[J], recipe: Recipe, ctx: Context, out: str | Path | None = None) -> Run:
-    """A new run, from its recipe to its report."""
+    """Execute a new run, from its recipe to its report."""
     if out is not None:
         Run.ensure_new(out)
     recipe = kind.check(recipe, ctx)
@@ -161,26 +162,26 @@ def execute(kind: Kind[J], recipe: Recipe, ctx: Context, out: str | Path | None 
         if text := job.headline(run):
             ctx.console.say(text)
         kind.run(job, run, ctx, None)
-        _finish_up(kind, run, ctx)
+        _extend_and_report(kind, run, ctx)
     return run
 
 
 def resume(run: Run, ctx: Context) -> Run:
-    """Go on with a run of any kind, bit for bit as if it had never stopped."""
+    """Resume a run of any kind. The result is bit-for-bit that of an uninterrupted run."""
     kind: Kind = RUNS[run.kind()]()
     with _locked(run, ctx):
         finished = ctx.on_main(run.is_finished)
         if finished:
-            ctx.console.say(f"{run.path} is finished")
+            ctx.console.say(f"the run {run.path} is finished already")
         else:
             resume_state = ResumeState(run, checkpoint.latest(run.checkpoints, ctx.console.warn))
             kind.run(kind.prepare(run.recipe(), ctx, resume_state), run, ctx, resume_state)
-        _finish_up(kind, run, ctx, reported=finished and (run.path / "report.html").exists())
+        _extend_and_report(kind, run, ctx, has_report=finished and (run.path / "report.html").exists())
     return run
 
 
 def run_or_resume(kind: Kind, recipe: Recipe, path: Path, ctx: Context) -> dict[str, Any]:
-    """The results of a run that belongs to a loop: of a finished one as they are; one that was begun goes on; else it is a new one."""
+    """Return the results of a run that belongs to a loop, after starting or resuming it if it is not finished."""
     run = Run(path)
     if ctx.on_main(lambda: _can_resume(run)):
         resume(run, ctx)
@@ -193,28 +194,31 @@ def run_or_resume(kind: Kind, recipe: Recipe, path: Path, ctx: Context) -> dict[
 
 
 def _can_resume(run: Run) -> bool:
-    """Older recipes do not say that a model is to be drawn: of such a run only a checkpoint tells."""
+    """Return whether a run can be resumed.
+
+    Recipes of runs without run.json do not record that the weights are random, so these runs need a checkpoint.
+    """
     return run.is_resumable() and ((run.path / "run.json").exists() or bool(checkpoint.steps(run.checkpoints)))
 
 
 def dry_run(kind: TrainingKind[J], recipe: Recipe, ctx: Context) -> dict[str, Any]:
-    """What a run would be: nothing is trained or written."""
+    """Estimate a run without training or writing anything."""
     return kind.estimate(kind.check(recipe, ctx), ctx)
 
 
 @contextmanager
 def _locked(run: Run, ctx: Context) -> Iterator[None]:
-    """One process writes into the folder, and whoever stops it is told how to go on: with the outermost run of several."""
+    """Lock the folder. If the run is interrupted, the error names the command that resumes it (for a loop, the loop's)."""
     try:
         with resumable_with(run.resume_command), run.lock() if ctx.is_main else nullcontext():
             yield
     except TrainingInterrupted as stopped:
         raise TrainingInterrupted(
-            stopped.message, hint=run.resume_command() or str(stopped.hint), code=stopped.code
+            stopped.progress, hint=run.resume_command() or str(stopped.hint), code=stopped.code
         ) from None
 
 
-def _finish_up(kind: Kind, run: Run, ctx: Context, reported: bool = False) -> None:
-    added = kind.extend_results(run, ctx)
-    if ctx.is_main and (added or not reported):
+def _extend_and_report(kind: Kind, run: Run, ctx: Context, has_report: bool = False) -> None:
+    extended = kind.extend_results(run, ctx)
+    if ctx.is_main and (extended or not has_report):
         ctx.report(run)

@@ -1,7 +1,7 @@
-"""A run that is made of runs: seeds, tune, quickstart. Each of them stands in a folder of its own, below the loop's.
+"""Runs that consist of other runs (child runs): seeds, tune, quickstart. Each child has its own folder below the loop's.
 
-What comes next is a function of what is done. So a loop that was stopped goes on by beginning again: a finished run gives its
-results at once, the one that was stopped goes on.
+The next child is a function of the results so far. So an interrupted loop is resumed by starting it again: finished children
+return their results at once, and the interrupted one is resumed.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ class Child:
     """One run of a loop."""
 
     name: str  # of its folder
-    kind: str  # as in `registry.RUNS`
+    kind: str  # key of `registry.RUNS`
     recipe: Recipe
     title: str = ""  # of its progress bar
 
@@ -29,11 +29,11 @@ class Child:
 class Loop(Kind[J]):
     @abstractmethod
     def next(self, job: J, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
-        """The run after those whose results are known; None when there is no further one."""
+        """Return the next child, given the results of the previous ones; None if there are no more."""
 
     @abstractmethod
     def finish(self, job: J, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-        """What the runs say together: results.json. Only the first process gets here."""
+        """Return the combined results for results.json. Called in the main process only."""
 
     def run_child(self, job: J, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
         return run_or_resume(RUNS[child.kind](), child.recipe, run.path / child.name, ctx.with_title(child.title))

@@ -40,28 +40,28 @@ from unmask.train.run import Run
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-MIN_RECORDS_FOR_DEV_SPLIT = 20  # records of a training file from which a dev set is taken
-SCRATCH_LR_FACTOR = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
-NUM_TIMED_RECORDS = 16  # dev records that are answered to see how long it takes
-SMALL_DATASET_SIZE = 2000  # records below which `train.small_data_batch_size` counts
+MIN_RECORDS_FOR_DEV_SPLIT = 20  # smaller training files are not split
+SCRATCH_LR_FACTOR = 5  # times the default learning rate, for a model without pre-training, which has nothing to forget
+NUM_TIMED_RECORDS = 16  # dev records that are predicted to measure the time of a prediction
+SMALL_DATASET_SIZE = 2000  # with fewer records, `train.small_data_batch_size` applies
 
 
 @dataclass
 class Part:
-    """A task with its records and its model. A run has one, or several that share an encoder."""
+    """A task with its records and its model. A run has one part, or several that share an encoder."""
 
     recipe: Recipe
     task: Task
     model: Model
     sets: RecordSets
     notes: list[str]
-    about: str = ""  # the training records in a line
-    teacher: "Predictor | None" = None  # opened, until it has taught
-    seconds: float | None = None  # of an answer to a dev record, once it was measured
+    description: str = ""  # of the training records, in one line
+    teacher: "Predictor | None" = None  # released once its logits are computed
+    seconds: float | None = None  # per prediction of a dev record, once measured
 
     @property
     def metric(self) -> str:
-        """The score that decides which of its models is best."""
+        """The metric that selects the best checkpoint."""
         return self.task.spec.metric(self.sets.dev or self.sets.test or self.sets.train)
 
     def save(self, folder: Path) -> None:
@@ -70,33 +70,36 @@ class Part:
 
 
 def make_recipe(values: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
-    """With fine-tuning's own defaults below; a budget that is given replaces theirs, whatever its unit."""
-    base, given = Recipe.load_builtin("finetune"), merge_overrides(values, overrides)
-    train = given.get("train")
-    train = train if isinstance(train, dict) else {}  # what is no mapping is refused below
+    """Build a recipe on top of the defaults of fine-tuning. A given budget replaces the default one, whatever its unit."""
+    defaults, values = Recipe.load_builtin("finetune"), merge_overrides(values, overrides)
+    train = values.get("train")
+    train = train if isinstance(train, dict) else {}  # Recipe.build rejects anything else
     if any(train.get(b) is not None for b in BUDGETS):
-        base["train"] = {k: v for k, v in base["train"].items() if k not in BUDGETS}
+        defaults["train"] = {k: v for k, v in defaults["train"].items() if k not in BUDGETS}
     if train.get("batch_size"):
-        base["train"]["small_data_batch_size"] = 0
-    return Recipe.build(deep_merge(base, given))
+        defaults["train"]["small_data_batch_size"] = 0
+    return Recipe.build(deep_merge(defaults, values))
 
 
 def dev_split_notes(spec: RecordSpec, sets: RecordSets) -> list[str]:
-    """What is to be said of the dev set that was taken from the training records."""
+    """Return notes about the dev set that was split off the training records."""
     if not sets.dev:
-        return ["no dev file, and records that ask the same are not divided: the last model is taken"]
-    notes = [f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"]
-    trained, asked = ({label for r in records for label in labels_of(spec, r)} for records in (sets.train, sets.dev))
-    if lost := sorted(asked - trained):
-        shown = ", ".join(map(repr, lost[:5])) + (" …" if len(lost) > 5 else "")
+        return ["no --dev file, and the records cannot be split without leakage: the last checkpoint is kept"]
+    notes = [
+        f"no --dev file: {len(sets.dev):,} of {len(sets.train) + len(sets.dev):,} records are held out for validation"
+    ]
+    train_labels, dev_labels = ({x for r in records for x in labels_of(spec, r)} for records in (sets.train, sets.dev))
+    if missing := sorted(dev_labels - train_labels):
+        shown = ", ".join(map(repr, missing[:5])) + (" …" if len(missing) > 5 else "")
         notes.append(
-            f"all records of {shown} are in the dev set, as equal texts stay together: not learnt; give --dev FILE"
+            f"all records labeled {shown} are in the dev set, since equal texts stay together, so the model cannot learn them; "
+            "give --dev FILE"
         )
     return notes
 
 
 def default_learning_rate(hidden: int, frozen: bool) -> float:
-    """A learning rate for a model of that width: BERT-base's 5e-5, more for smaller ones, which need and bear it.
+    """Return a learning rate for a model of hidden size `hidden`: 5e-5 for BERT-base, more for smaller models.
 
     >>> f"{default_learning_rate(768, False):.0e} {default_learning_rate(384, False):.0e} {default_learning_rate(768, True):.0e}"
     '5e-05 1e-04 1e-03'
@@ -105,7 +108,7 @@ def default_learning_rate(hidden: int, frozen: bool) -> float:
 
 
 def scratch_learning_rate(recipe: Recipe, hidden: int) -> float:
-    """The learning rate of the same model without pre-training: the one that was given for both, else a default of its own."""
+    """Return the learning rate of the same model without pre-training: the given one, or a higher default."""
     return recipe.task.baseline_lr or recipe.train.lr or SCRATCH_LR_FACTOR * default_learning_rate(hidden, frozen=False)
 
 
@@ -115,95 +118,92 @@ def prepare(
     task_state: dict[str, Any] | None = None,
     cache: Cache | None = None,
 ) -> Part:
-    """Files, task and model. `weights` and `task_state` are a checkpoint's, when a run goes on; `cache`: what was read before."""
+    """Read the files and load task and model.
+
+    `weights` and `task_state` are those of a checkpoint if a run is resumed; `cache` holds files that were read before.
+    """
     config = hf.config_of(recipe.init_from)
     spec, sets = read_cached(recipe.task, cache)
-    kind = TASKS[spec.name]
+    task_class = TASKS[spec.name]
     raise_errors(sets.findings)
-    kind.check(recipe, config)
-    task_objective.check(recipe, kind.SPEC)
-    aux_mlm.check(recipe, config, kind.SPEC)
-    augment.check(recipe, config, kind.name)
-    teacher.check(recipe, kind.SPEC)
-    recipe = resolve_settings(recipe, config, kind, sets)
+    task_class.check(recipe, config)
+    task_objective.check(recipe, task_class.SPEC)
+    aux_mlm.check(recipe, config, task_class.SPEC)
+    augment.check(recipe, config, task_class.name)
+    teacher.check(recipe, task_class.SPEC)
+    recipe = resolve_settings(recipe, config, task_class, sets)
     tokenizer = Tokenizer.load(recipe.init_from, config.vocab_size)
-    # Divided by what is learnt from all records, in a run that goes on too.
-    whole = kind.fit_state(FitContext(recipe, config, tokenizer), sets.train)
-    reads = kind(recipe, tokenizer, whole.task_state).windowing
+    # The split depends on a state fitted on all records, also in a resumed run.
+    fitted_on_all = task_class.fit_state(FitContext(recipe, config, tokenizer), sets.train)
+    windowing = task_class(recipe, tokenizer, fitted_on_all.task_state).windowing
     sets.findings += textcheck.check_lengths(
-        sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
+        sets.train, spec, tokenizer, windowing.length, f"they are {windowing.overflow_action()}"
     )
-    notes = [] if recipe.task.dev else split_dev(recipe, spec, whole.strata, sets)
-    summary = kind.fit_state(
-        FitContext(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.task_state
+    notes = [] if recipe.task.dev else split_dev(recipe, spec, fitted_on_all.strata, sets)
+    fitted = task_class.fit_state(
+        FitContext(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, fitted_on_all.task_state
     )
-    sets.findings += summary.findings
-    raise_errors(summary.findings)
-    task = kind(recipe, tokenizer, summary.task_state if task_state is None else task_state)
+    sets.findings += fitted.findings
+    raise_errors(fitted.findings)
+    task = task_class(recipe, tokenizer, fitted.task_state if task_state is None else task_state)
     task.bind(config)
     trial = task.with_overflow(None)
     if sets.train and not any(trial.encode(record) for record in sets.train):
         raise UserError(
-            f"none of the {len(sets.train):,} training records has anything to learn from",
-            hint="unmask doctor names the reasons",
+            f"none of the {len(sets.train):,} training records yields a training example",
+            hint="run unmask doctor on the files to see the reasons",
         )
-    model, about = load_model(recipe, task, config, weights)
-    return Part(recipe, task, model, sets, notes + about, summary.description)
+    model, model_notes = load_model(recipe, task, config, weights)
+    return Part(recipe, task, model, sets, notes + model_notes, fitted.description)
 
 
-def resolve_settings(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: RecordSets) -> Recipe:
-    """The recipe with what the model and the files decide."""
-    frozen = recipe.task.freeze == "encoder"
-    rate = recipe.train.lr or default_learning_rate(config.hidden, frozen)
-    max_dev_records = recipe.train.max_eval_examples or kind.SPEC.training.max_dev_records
-    train = recipe.train.model_copy(
-        update={"lr": rate, "max_eval_examples": max_dev_records, "small_data_batch_size": 0}
-    )
-    if (
-        recipe.train.small_data_batch_size
-        and len(sets.train) < SMALL_DATASET_SIZE
-        and not kind.SPEC.training.in_batch_negatives
-    ):
+def resolve_settings(recipe: Recipe, config: ModelConfig, task_class: type[Task], sets: RecordSets) -> Recipe:
+    """Return the recipe with the settings that depend on the model and the files."""
+    training = task_class.SPEC.training
+    lr = recipe.train.lr or default_learning_rate(config.hidden, frozen=recipe.task.freeze == "encoder")
+    max_dev_records = recipe.train.max_eval_examples or training.max_dev_records
+    train = recipe.train.model_copy(update={"lr": lr, "max_eval_examples": max_dev_records, "small_data_batch_size": 0})
+    is_small = len(sets.train) < SMALL_DATASET_SIZE
+    if recipe.train.small_data_batch_size and is_small and not training.in_batch_negatives:
         train.batch_size = min(train.batch_size, recipe.train.small_data_batch_size)
-    decided = {"name": kind.name, "baseline_lr": scratch_learning_rate(recipe, config.hidden)}
-    task = (sets.settings or recipe.task).model_copy(update=decided)
+    resolved = {"name": task_class.name, "baseline_lr": scratch_learning_rate(recipe, config.hidden)}
+    task = (sets.settings or recipe.task).model_copy(update=resolved)
     return recipe.model_copy(update={"train": train, "task": task})
 
 
 def split_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: RecordSets) -> list[str]:
-    """Some of the training records become the dev set, where there are enough: what is said of it."""
+    """Split a dev set off the training records if there are enough of them; return notes about it."""
     if len(sets.train) < MIN_RECORDS_FOR_DEV_SPLIT:
-        unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
-        few = f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
-        return [few + unjudged]
+        no_baseline = "; --baseline has no records to evaluate on" if recipe.task.baseline and not sets.test else ""
+        return [f"no --dev file and only {len(sets.train)} records: training without validation{no_baseline}"]
     seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
     sets.train, sets.dev = split(spec, sets.train, strata or [""] * len(sets.train), recipe.task.dev_fraction, seed)
     return dev_split_notes(spec, sets)
 
 
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
-    """The model with the heads that the task needs, and what is said of it."""
+    """Load the model with the heads that the task needs; return it with notes for the user."""
     if any(HEADS[head].labeled for head in task.heads) and not task.bound.config_overrides.get("labels"):
         raise UserError(
-            f"the task {task.name} has no labels, and its head {task.heads[0]} has one output per label",
-            hint="name them in the spec, Field(…, labels=(…)), or let `fit_state` return them under the key labels",
+            f"the task {task.name} has no labels, but its head {task.heads[0]} has one output per label",
+            hint="list them in the spec with Field(…, labels=(…)), or return them from `fit_state` under the key labels",
         )
     notes: list[str] = []
-    beside = aux_mlm.extra_heads(recipe)
-    heads = (*task.heads, *beside)
+    extra_heads = aux_mlm.extra_heads(recipe)
+    heads = (*task.heads, *extra_heads)
     loaded = hf.load(weights or recipe.init_from, heads, {**task.bound.config_overrides, **recipe.model}, recipe.seed)
-    own = task.heads[: len(type(task).heads)]  # without a pooler that only the folder's class wants
-    read = with_dependencies((*own, *beside))
-    new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
+    # task.heads may end with a pooler that only the architecture in config.json needs
+    used_heads = with_dependencies((*task.heads[: len(type(task).heads)], *extra_heads))
+    new = sorted({name.split(".")[1] for name in loaded.missing} & set(used_heads))
     if new and not weights:
         notes.append(
-            f"{recipe.init_from} {describe_missing_head(new, loaded, config, task)}: drawn at random, to be learnt"
+            f"{recipe.init_from} {describe_missing_head(new, loaded, config, task)}: a new one is initialized randomly"
         )
     if not weights:
         notes += reuse_head(task, loaded, config, recipe)
     notes += on_model.configure_generation(task, loaded.model) + aux_mlm.describe(recipe)
     if recipe.task.init == "random":
-        notes.clear()  # they say what the start model has, which is not used
+        notes.clear()  # they describe the pretrained weights, which are not used
         if not weights:
             loaded.model.init(recipe.seed)
     if recipe.task.freeze == "encoder":
@@ -212,45 +212,47 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
 
 
 def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> "Predictor | None":
-    """The model of --teacher, where one is named; refused where it cannot teach this task."""
+    """Load the model of --teacher, if given. Raise a UserError if it cannot teach this task."""
     if not part.recipe.task.teacher:
         return None
     from unmask.inference.predictor import load as load_predictor
 
-    known = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
-    teacher.check_teacher(part.task, known.require_task())
-    return known
+    predictor = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
+    teacher.check_teacher(part.task, predictor.require_task())
+    return predictor
 
 
 def describe_missing_head(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
-    """What a start model has not: a head at all, or one with as many outputs."""
-    held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
-    count = len(task.bound.config_overrides.get("labels", ()))
-    if len(new) == 1 and HEADS[new[0]].labeled and new[0] in held and count != len(config.labels):
-        return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
-    return f"has no {' and no '.join(new)} for this"
+    """Describe what the initial model is missing: a head, or the right number of its outputs."""
+    heads = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
+    num_labels = len(task.bound.config_overrides.get("labels", ()))
+    if len(new) == 1 and HEADS[new[0]].labeled and new[0] in heads and num_labels != len(config.labels):
+        return f"has a {new[0]} head with {len(config.labels):,} labels, but the task needs {num_labels:,}"
+    return f"has no {' and no '.join(new)} head for this task"
 
 
 def reuse_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
-    """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
+    """Keep the initial model's head, reordered, if its outputs are the task's labels; otherwise reinitialize it with a note."""
     head = next((name for name in task.heads if HEADS[name].labeled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
-    before = task_folder.load_task(loaded.folder, config, (head,), task.tokenizer)
-    last: Any = loaded.model.heads[head]
-    if before is None or on_model.reuse_head(last.out, before.spec, task.spec):
+    previous_task = task_folder.load_task(loaded.folder, config, (head,), task.tokenizer)
+    head_module: Any = loaded.model.heads[head]
+    if previous_task is None or on_model.reuse_head(head_module.out, previous_task.spec, task.spec):
         return []
     loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
     names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
-    return [f"the {head} layer of {recipe.init_from} is for something else ({names}): drawn at random, to be learnt"]
+    return [f"the {head} layer of {recipe.init_from} is for other labels ({names}): a new one is initialized randomly"]
 
 
-# ---------------------------------------------------------------------------------------------------- as it is trained
+# ------------------------------------------------------------------------------------------------- training rows
 
 
 def build_loader(part: Part, ctx: Context, run: Run | None) -> tuple[LengthBucketedLoader, int]:
-    """The rows of a run of one task, under all that is learnt beside it, and the number of its records. Without a folder:
-    what needs no other model."""
+    """Return the loader of a run of one task with its auxiliary losses, and the number of its records.
+
+    Without a run folder, rows that other models produce (augmented records, teacher logits) are left out.
+    """
     records = list(part.sets.train)
     if run:
         records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
@@ -265,55 +267,55 @@ def build_loader(part: Part, ctx: Context, run: Run | None) -> tuple[LengthBucke
 def wrap_with_teacher(
     part: Part, records: Sequence[Record], encoded: Sequence[Sequence[Example]], run: Run, ctx: Context
 ) -> TaskObjective:
-    """The task with a teacher's answers beside its labels. The teacher is let go."""
-    known, part.teacher = part.teacher, None
-    assert known is not None
-    theirs = known.require_task()
-    run.pin_checksum(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), ctx.is_main)
+    """Add the teacher's logits to the encoded records and release the teacher; return the distillation objective."""
+    predictor, part.teacher = part.teacher, None
+    assert predictor is not None
+    model, task = predictor.model, predictor.require_task()
+    run.pin_checksum(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(model, task), ctx.is_main)
     with ctx.console.bar("teacher") as update:
-        return teacher.attach_teacher_logits(part.task, known.model, theirs, records, encoded, update)
+        return teacher.attach_teacher_logits(part.task, model, task, records, encoded, update)
 
 
 def build_train_loader(
     part: Part, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
 ) -> LengthBucketedLoader:
-    """The training records as rows; `encoded`: those of each, where they are known."""
+    """Return the loader of the training rows. `encoded`: the examples of each record, if they exist already."""
     encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
     set_row_weights(part.task.SPEC, encoded)
-    examples = [e for several in encoded for e in several]
+    examples = [example for of_record in encoded for example in of_record]
     lengths = [max(len(row) for row in (e, *e.grouped_rows)) for e in examples]
     tokenizer = part.task.tokenizer
-    held = [row.input_ids for e in examples for row in (e, *e.grouped_rows)]
-    tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
+    ids = [row.input_ids for e in examples for row in (e, *e.grouped_rows)]
+    tokens = np.unique(np.concatenate([*ids, np.flatnonzero(tokenizer.special)]))  # objectives may insert [MASK]
     rows = RecordDataset(examples, tokenizer.pad)
     return LengthBucketedLoader(
         rows, lengths, part.recipe.train.batch_size, objective or objective_of(part.task), part.recipe.seed, tokens
     )
 
 
-def training_notes(part: Part, ctx: Context, count: int, gathered: bool = False) -> list[str]:
-    """What a person should know before training begins; after the `count` records became rows, which counts long texts."""
-    task, out = part.task, list(part.notes)
+def training_notes(part: Part, ctx: Context, num_records: int, gathered: bool = False) -> list[str]:
+    """Return notes for the user before training. Call it after encoding the records, which counts long texts."""
+    task, notes = part.task, list(part.notes)
     batch, size = part.recipe.train.batch_size, ctx.world.size
-    together = micro_batch_rows(batch, part.recipe.train.micro_batch_size, size) * (size if gathered else 1)
-    out += task.windowing.training_notes(count) + on_model.negatives_notes(task.SPEC, together, batch)
+    rows = micro_batch_rows(batch, part.recipe.train.micro_batch_size, size) * (size if gathered else 1)
+    notes += task.windowing.training_notes(num_records) + on_model.negatives_notes(task.SPEC, rows, batch)
     if len(dev_subset(part)) < len(part.sets.dev):
-        out.append(
-            f"while training, {len(dev_subset(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"
+        notes.append(
+            f"evaluating on {len(dev_subset(part)):,} of {len(part.sets.dev):,} dev records during training, on all at the end"
         )
-    return out
+    return notes
 
 
 def dev_subset(part: Part) -> list[Record]:
-    """The dev records that are answered while training."""
+    """Return the dev records that are evaluated during training."""
     return part.sets.dev[: part.recipe.train.max_eval_examples]
 
 
 def seconds_per_prediction(part: Part) -> float:
-    """How long the answer to a dev record takes, measured once on some of them."""
+    """Return the seconds per prediction of a dev record, measured once on some of them."""
     if part.seconds is None:
-        some, begun = part.sets.dev[:NUM_TIMED_RECORDS], time.perf_counter()
-        if some:
-            part.task.predict(part.model, some)
-        part.seconds = (time.perf_counter() - begun) / max(1, len(some))
+        records, start_time = part.sets.dev[:NUM_TIMED_RECORDS], time.perf_counter()
+        if records:
+            part.task.predict(part.model, records)
+        part.seconds = (time.perf_counter() - start_time) / max(1, len(records))
     return part.seconds

@@ -1,4 +1,4 @@
-"""The kind of run that pre-trains: text → tokenizer → store → model."""
+"""Pre-training runs: corpus → tokenizer → token store → model."""
 
 import shutil
 import time
@@ -32,7 +32,7 @@ from unmask.train.schedule import Plan
 from unmask.train.schedule import plan as make_plan
 from unmask.train.trainer import Trainer
 
-MIN_STEPS_TO_COMPILE = 2000  # steps that earn back the half minute which torch.compile takes
+MIN_STEPS_TO_COMPILE = 2000  # in shorter runs, torch.compile (about 30 s) does not pay off
 
 
 @dataclass
@@ -41,8 +41,8 @@ class PretrainJob(Job):
 
     def headline(self, run: Run) -> str:
         count = sum(p.numel() for p in self.setup.model.parameters())
-        what = self.recipe.init_from or self.recipe.preset
-        return f"{what}: {count:,} parameters, objective {self.recipe.objective}, {self.recipe.train.optimizer} → {run.path}"
+        name = self.recipe.init_from or self.recipe.preset
+        return f"{name}: {count:,} parameters, objective {self.recipe.objective}, {self.recipe.train.optimizer} → {run.path}"
 
 
 class Pretrain(TrainingKind[PretrainJob]):
@@ -54,22 +54,22 @@ class Pretrain(TrainingKind[PretrainJob]):
         return recipe
 
     def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> PretrainJob:
-        own, *others = ctx.on_main(lambda: self._stores(recipe, ctx, resume_state))
-        store, mixed = TokenStore.open(own), setups.open_replay(recipe, others)
+        folder, *replay_folders = ctx.on_main(lambda: self._stores(recipe, ctx, resume_state))
+        store, replay = TokenStore.open(folder), setups.open_replay(recipe, replay_folders)
         weights = resume_state.weights if resume_state else None
-        made = set_up(recipe, store, weights or recipe.init_from or None, mixed)
+        setup = set_up(recipe, store, weights or recipe.init_from or None, replay)
         name = Path(without_revision(recipe.init_from)).name if recipe.init_from else recipe.preset
-        known: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         if not resume_state and ctx.is_main:
-            known = setups.data_json(store, mixed) | {"files": setups.checksums(made.recipe)}
-        return PretrainJob(made.recipe, name, {"data.json": known}, setup=made)
+            data = setups.data_json(store, replay) | {"files": setups.checksums(setup.recipe)}
+        return PretrainJob(setup.recipe, name, {"data.json": data}, setup=setup)
 
     def _stores(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> list[str]:
         if resume_state:
             return setups.locate_stores(resume_state.run, recipe, ctx.console)
-        pairs = setups.pair_lengths(recipe)
-        made = prepare(recipe, ctx.console, lengths=pairs)
-        return [str(made.path), *prepare_replay(recipe, made.tokenizer, pairs, ctx.console)]
+        lengths = setups.pair_lengths(recipe)
+        store = prepare(recipe, ctx.console, lengths=lengths)
+        return [str(store.path), *prepare_replay(recipe, store.tokenizer, lengths, ctx.console)]
 
     def work(self, job: PretrainJob, ctx: Context, run: Run | None = None) -> Workload:
         setup, recipe = job.setup, job.recipe
@@ -78,48 +78,55 @@ class Pretrain(TrainingKind[PretrainJob]):
             return Trainer(setup.model, setup.objective, recipe.train, plan, recipe.seed, ctx.world)
 
         def evaluation(trainer: Trainer) -> Evaluation | None:
-            tracks = [track for track in setup.heldout(trainer.plan) if track.batches]
-            return Evaluation(lambda: evaluate_all(trainer, tracks)) if tracks else None
+            eval_sets = [eval_set for eval_set in setup.eval_sets(trainer.plan) if eval_set.batches]
+            return Evaluation(lambda: evaluate_all(trainer, eval_sets)) if eval_sets else None
 
         def evaluation_seconds(trainer: Trainer) -> float:
-            tracks, begun = setup.heldout(trainer.plan), time.perf_counter()
-            trainer.evaluate(tracks[0].batches[:1], tracks[0].objective)
-            return (time.perf_counter() - begun) * sum(len(track.batches) for track in tracks)
+            eval_sets, start_time = setup.eval_sets(trainer.plan), time.perf_counter()
+            trainer.evaluate(eval_sets[0].batches[:1], eval_sets[0].objective)
+            return (time.perf_counter() - start_time) * sum(len(eval_set.batches) for eval_set in eval_sets)
 
-        def ready(plan: Plan, fresh: bool) -> Iterator[str]:
+        def before_training(plan: Plan, is_new_run: bool) -> Iterator[str]:
             yield from _compile(setup, plan)
-            if fresh and not recipe.init_from:
+            if is_new_run and not recipe.init_from:
                 yield from _init_weights(setup, ctx)
 
-        def health(plan: Plan) -> LossMonitor:
-            advice = plateau_advice(recipe.train, setup.model.config, new=not recipe.init_from)
+        def monitor(plan: Plan) -> LossMonitor:
+            advice = plateau_advice(recipe.train, setup.model.config, is_new_model=not recipe.init_from)
             return LossMonitor(setup.store.meta["unigram_entropy"], plan.steps, advice)
 
         return Workload(
             setup.model, setup.loader, recipe.train.max_length, setup.rows(), trainer, evaluation, evaluation_seconds,
-            setup.save, ready=ready, notes=lambda plan: [_describe_plan(setup, plan), *setup.notes],
-            warnings=corpus_warnings(setup.store.meta), health=health,
+            setup.save, before_training=before_training, notes=lambda plan: [_describe_plan(setup, plan), *setup.notes],
+            warnings=corpus_warnings(setup.store.meta), monitor=monitor,
         )  # fmt: skip
 
     def finish(self, job: PretrainJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
-        from unmask.inference.predictor import load  # after training: nothing of it is needed before
+        from unmask.inference.predictor import load
 
         checkpoint.write_folder(run.model, job.setup.save)
         predictor = load(run.model)
         fills = predictor.example_fills(job.setup.store, count=6) if "mlm" in predictor.heads else []
         run.write_json("fills.json", fills)
-        reached = {"step": state.step, "evaluation": state.evaluation, "seconds": round(state.elapsed, 1)}
-        return {"objective": job.recipe.objective, **reached, "model": str(run.model)}
+        return {
+            "objective": job.recipe.objective,
+            "step": state.step,
+            "evaluation": state.evaluation,
+            "seconds": round(state.elapsed, 1),
+            "model": str(run.model),
+        }
 
     def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
         expected = estimate(recipe)
-        recipe, text, ten = expected.recipe, expected.text, timing_recipe(expected.recipe)
-        first = make_plan(ten, expected.rows())
-        speed = probe.measure_step_time(ten, expected.config, expected.objective, expected.loader, first)
+        recipe, text, short_recipe = expected.recipe, expected.text, timing_recipe(expected.recipe)
+        short_plan = make_plan(short_recipe, expected.rows())
+        step_time = probe.measure_step_time(
+            short_recipe, expected.config, expected.objective, expected.loader, short_plan
+        )
         model = probe.meta_model(expected.config, expected.objective)
-        plan = make_plan(recipe, expected.rows(), speed.seconds)
+        plan = make_plan(recipe, expected.rows(), step_time.seconds)
         rows = recipe.train.micro_batch_size or recipe.train.batch_size
-        batch = expected.loader.batch(0, rows, first.final_phase())
+        batch = expected.loader.batch(0, rows, short_plan.final_step_config())
         return {
             "recipe": recipe.model_dump(mode="json"),
             "architecture": expected.config.architecture(list(model.heads)),
@@ -131,9 +138,9 @@ class Pretrain(TrainingKind[PretrainJob]):
             "steps": plan.steps,
             "tokens": plan.tokens,
             "epochs": plan.tokens / max(1, text.tokens),
-            "seconds_per_step": speed.seconds,
-            "measured": {"basis": speed.basis, "rows": speed.rows, "layers": speed.layers},
-            "minutes": sum(s.steps * speed.seconds[s.length] for s in plan.length_phases) / 60,
+            "seconds_per_step": step_time.seconds,
+            "measured": {"basis": step_time.basis, "rows": step_time.rows, "layers": step_time.layers},
+            "minutes": sum(s.steps * step_time.seconds[s.length] for s in plan.length_phases) / 60,
         }
 
 
@@ -143,24 +150,26 @@ def _describe_plan(setup: TrainingSetup, plan: Plan) -> str:
 
 
 def _init_weights(setup: TrainingSetup, ctx: Context) -> Iterator[str]:
-    """Of a new model: those that the objective sets, else token vectors counted from the text."""
-    said, recipe = setup.objective.init_model(setup.model), setup.recipe
-    yield from said
-    if not said and recipe.train.embedding_init == "corpus_statistics" and setup.model.config.encoder == "transformer":
-        begun = time.perf_counter()
+    """Initialize a new model: by the objective, or its embeddings from corpus statistics. Yield messages."""
+    messages, recipe = setup.objective.init_model(setup.model), setup.recipe
+    yield from messages
+    from_corpus = recipe.train.embedding_init == "corpus_statistics" and setup.model.config.encoder == "transformer"
+    if not messages and from_corpus:
+        start_time = time.perf_counter()
         if ctx.is_main:
             init_embeddings_from_corpus(setup.model, setup.store, recipe.seed)
-        yield f"first token vectors counted from the text in {time.perf_counter() - begun:.0f} s"
+        yield f"initialized token embeddings from corpus statistics ({time.perf_counter() - start_time:.0f} s)"
 
 
 def _compile(setup: TrainingSetup, plan: Plan) -> Iterator[str]:
-    """torch.compile needs a C++ compiler on a CPU, and about half a minute: only for runs that earn it back."""
+    """Compile the encoder if the run is long enough. On a CPU, torch.compile needs a C++ compiler. Yield messages."""
     mode = setup.recipe.train.compile
-    able = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
-    if not able and mode == "on":
+    can_compile = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
+    if not can_compile and mode == "on":
         raise UserError(
-            "train.compile=on, but no C++ compiler was found", hint="apt-get install g++, or train.compile=off"
+            "train.compile=on needs a C++ compiler, and none was found",
+            hint="install one (apt-get install g++), or use --set train.compile=off",
         )
-    if able and (mode == "on" or (mode == "auto" and plan.steps >= MIN_STEPS_TO_COMPILE)):
-        yield "compiling the encoder (once, about half a minute) …"
+    if can_compile and (mode == "on" or (mode == "auto" and plan.steps >= MIN_STEPS_TO_COMPILE)):
+        yield "compiling the encoder (once, about 30 seconds) …"
         setup.model.encoder.compile()

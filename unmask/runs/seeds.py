@@ -1,8 +1,8 @@
-"""A run from several seeds, and what it has to beat.
+"""Fine-tuning with several seeds (`--num-seeds`).
 
-One figure of one seed says little: fine-tuning varies with the order of the records and the first weights of the head. Each seed
-is a run of its own in `seed-N/`; the dev set is the same for all. The parent folder gets the model that is in the middle by its
-dev score (the best one would be a lucky one), and mean, standard deviation and 95 % t-interval of every score.
+The score of a single seed says little: fine-tuning varies with the order of the records and the initial weights of the head.
+Each seed is a run in `seed-N/`; the dev set is the same for all. The parent folder gets the model with the median dev score (the
+best one would be a lucky one), and mean, standard deviation and 95% t-interval of every score.
 """
 
 import math
@@ -29,7 +29,7 @@ PARENT_ONLY_FILES = {
     "results.json",
     "report.html",
     "lock",
-}  # files that the parent has of its own
+}  # not copied from the selected seed
 
 
 class Seeds(Loop[Job]):
@@ -56,55 +56,53 @@ class Seeds(Loop[Job]):
         return Child(f"seed-{seed}", "finetune", recipe.changed(seed=seed, task=task))
 
     def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-        """The files of the seed in the middle, and the scores of all."""
+        """Copy the files of the seed with the median score and summarize the scores of all seeds."""
         results = summary(done, job.recipe.seed)
-        middle = Run(run.path / f"seed-{results['selected_seed']}")
-        for file in middle.path.iterdir():
+        selected = Run(run.path / f"seed-{results['selected_seed']}")
+        for file in selected.path.iterdir():
             if file.is_file() and file.name not in PARENT_ONLY_FILES:
                 shutil.copy2(file, run.path / file.name)
-        checkpoint.write_folder(run.model, lambda folder: shutil.copytree(middle.model, folder, dirs_exist_ok=True))
-        settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
-        task = {"num_seeds": asked.num_seeds, "baseline": asked.baseline}
-        run.write_recipe(settled.changed(seed=job.recipe.seed, task=task))
+        checkpoint.write_folder(run.model, lambda folder: shutil.copytree(selected.model, folder, dirs_exist_ok=True))
+        task = {"num_seeds": job.recipe.task.num_seeds, "baseline": job.recipe.task.baseline}
+        run.write_recipe(selected.recipe().changed(seed=job.recipe.seed, task=task))  # with all settings resolved
         return results | {"model": str(run.model)}
 
     def extend_results(self, run: Run, ctx: Context) -> bool:
         return Finetune().extend_results(run, ctx)
 
 
-def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
-    """results.json of several seeds: that of the middle one, every seed's scores, and what they say together."""
-    decides = found[0]["metric"]
-    middle = median_index([r.get("dev", {}).get(decides) for r in found])
-    seeds, together = [], []
-    for n, result in enumerate(found):
+def summary(results: Sequence[dict[str, Any]], first_seed: int) -> dict[str, Any]:
+    """Return results.json of several seeds: the results of the median seed, each seed's scores, and their statistics."""
+    median = median_index([r.get("dev", {}).get(results[0]["metric"]) for r in results])
+    seeds, statistics = [], []
+    for n, result in enumerate(results):
         flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
-        seeds.append({"seed": first + n, "step": result["step"], "seconds": result["seconds"], **flat})
+        seeds.append({"seed": first_seed + n, "step": result["step"], "seconds": result["seconds"], **flat})
     for name in ("dev", "test"):
-        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if metric(k).kind == "score")
+        keys = dict.fromkeys(k for r in results for k in r.get(name, {}) if metric(k).kind == "score")
         for key in keys:
-            values = [r[name][key] for r in found if key in r.get(name, {})]
-            together.append({"set": name, "score": key, **t_interval(values, metric(key).low, metric(key).high)})
-    kept = {key: value for key, value in found[middle].items() if key != "model"}
-    return kept | {"selected_seed": first + middle, "seeds": seeds, "seed_summary": together}
+            values = [r[name][key] for r in results if key in r.get(name, {})]
+            statistics.append({"set": name, "score": key, **t_interval(values, metric(key).low, metric(key).high)})
+    selected = {key: value for key, value in results[median].items() if key != "model"}
+    return selected | {"selected_seed": first_seed + median, "seeds": seeds, "seed_summary": statistics}
 
 
 def median_index(values: Sequence[float | None]) -> int:
-    """The number of the one in the middle (of an even number, the lower of the two); 0 where nothing is known.
+    """Return the index of the median (the lower one of two); 0 if all values are None.
 
     >>> median_index([0.9, 0.5, 0.7]), median_index([0.9, 0.5, 0.7, 0.8]), median_index([None, None])
     (2, 2, 0)
     >>> median_index([0.5, 0.9, 0.7])
     2
     """
-    known = sorted((value, n) for n, value in enumerate(values) if value is not None)
-    return known[(len(known) - 1) // 2][1] if known else 0
+    ordered = sorted((value, n) for n, value in enumerate(values) if value is not None)
+    return ordered[(len(ordered) - 1) // 2][1] if ordered else 0
 
 
-def t_interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:
-    """Mean, standard deviation of the sample, and Student's 95 % interval of the mean, as far as the score can reach.
+def t_interval(values: Sequence[float], min_score: float = -math.inf, max_score: float = math.inf) -> dict[str, Any]:
+    """Return mean, sample standard deviation, and Student's 95% interval of the mean, clipped to the range of the score.
 
-    Two seeds tell nothing of that: the interval is 12 times as wide as what they differ by.
+    Two values give no interval: it would be 12 times as wide as their difference.
 
     >>> {k: round(v, 3) for k, v in t_interval([1.0, 2.0, 3.0]).items()}
     {'mean': 2.0, 'sd': 1.0, 'low': -0.484, 'high': 4.484, 'runs': 3}
@@ -114,6 +112,6 @@ def t_interval(values: Sequence[float], least: float = -math.inf, most: float = 
     mean, runs, low, high = float(np.mean(values)), len(values), None, None
     sd = float(np.std(values, ddof=1)) if runs > 1 else None
     if sd is not None and runs > 2:
-        reach = float(t.ppf(0.975, runs - 1)) * sd / math.sqrt(runs)
-        low, high = np.clip([mean - reach, mean + reach], min(least, mean), max(most, mean)).tolist()
+        half = float(t.ppf(0.975, runs - 1)) * sd / math.sqrt(runs)
+        low, high = np.clip([mean - half, mean + half], min(min_score, mean), max(max_score, mean)).tolist()
     return {"mean": mean, "sd": sd, "low": low, "high": high, "runs": runs}

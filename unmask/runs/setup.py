@@ -1,4 +1,4 @@
-"""What pre-training needs before its first step: stores of its text, model, objective and loader, from a recipe alone."""
+"""Setup of a pre-training run: model, objective, loader and evaluation sets from a recipe and its token stores."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -28,14 +28,14 @@ from unmask.text.tokenizer import Tokenizer
 from unmask.train import checkpoint
 from unmask.train.eval_sets import EvalSet, fixed_eval_set, make_eval_set, supports_fixed_masking
 from unmask.train.loader import Loader
-from unmask.train.replay import ReplaySource, loader
+from unmask.train.replay import ReplaySource, build_loader
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, length_schedule
 
 
 @dataclass
 class TrainingSetup:
-    """Everything a run needs, made from its recipe and its store alone."""
+    """Everything a pre-training run needs, built from its recipe and its stores alone."""
 
     recipe: Recipe
     store: TokenStore
@@ -43,63 +43,65 @@ class TrainingSetup:
     objective: Objective
     loader: Loader
     notes: list[str]
-    mixed: Sequence[ReplaySource] = ()
+    replay: Sequence[ReplaySource] = ()
 
-    def heldout(self, p: Plan) -> list[EvalSet]:
-        """The held-out rows of the run's own text, of an MLM the same text under the fixed masking, then each mixed text's."""
-        phase, store = p.final_phase(), self.store
-        stores = [(store, ""), *((other.store, other.part.name) for other in self.mixed)]
-        own, *others = [make_eval_set(s, self.recipe, self.objective, phase, self.notes, name) for s, name in stores]
+    def eval_sets(self, plan: Plan) -> list[EvalSet]:
+        """Return the held-out rows of the corpus, for an MLM also under the fixed masking, and of each replay corpus."""
+        step_config, store = plan.final_step_config(), self.store
+        stores = [(store, ""), *((source.store, source.part.name) for source in self.replay)]
+        own, *others = [
+            make_eval_set(s, self.recipe, self.objective, step_config, self.notes, name) for s, name in stores
+        ]
         if supports_fixed_masking(self.objective):
             limit, config = self.recipe.train.max_eval_examples, self.model.config
-            others.insert(0, fixed_eval_set(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
+            others.insert(0, fixed_eval_set(store.heldout, store.tokenizer, config, "mlm", step_config.length, limit))
         return [own, *others]
 
     def rows(self) -> dict[int, int]:
-        """Rows in an epoch of the run's own text, those that are mixed in among them, per row length."""
+        """Return the rows per epoch by row length, including replayed rows."""
         return {n: self.loader.count(n) for n, _ in length_schedule(self.recipe.train)}
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.store.tokenizer)
 
 
-def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
-    longest = max(n for n, _ in length_schedule(recipe.train))
-    if longest > config.max_positions:
+def check_length(recipe: Recipe, config: ModelConfig, model_name: str) -> None:
+    max_length = max(n for n, _ in length_schedule(recipe.train))
+    if max_length > config.max_positions:
         raise UserError(
-            f"rows of {longest} tokens, but {who} has {config.max_positions} positions",
+            f"train.max_length is {max_length}, but {model_name} has {config.max_positions} positions",
             expected=f"train.max_length up to {config.max_positions}",
-            hint=f"--max-length {config.max_positions}"
-            + ("" if recipe.init_from else f", or --set model.max_positions={longest}"),
+            hint=f"use --max-length {config.max_positions}"
+            + ("" if recipe.init_from else f", or --set model.max_positions={max_length}"),
         )
 
 
 def with_objective(recipe: Recipe, config: ModelConfig, heads: Iterable[str] = ()) -> Recipe:
-    """`auto` replaced by the objectives of a loaded model's heads, or for a new model by the family's own."""
+    """Replace objective `auto` by the objectives of a loaded model's heads, or by the default of the model family."""
     if recipe.objective != "auto":
         return recipe
     if config.logit_position == "next" and not config.causal:
         raise UserError(
-            "this model predicts the next token, and its folder does not say by which objective it learnt to",
-            expected="--objective clm, prefix or hybrid to go on so; mlm to begin to learn the other way",
+            "this model predicts the next token, but its folder does not name the objective it was trained with",
+            expected="--objective clm, prefix or hybrid to continue next-token prediction; mlm to switch to masked tokens",
         )
-    own = "+".join(name for name in OBJECTIVES.names() if name in set(heads))
-    return recipe.model_copy(update={"objective": own or config.default_objective})
+    trained = "+".join(name for name in OBJECTIVES.names() if name in set(heads))
+    return recipe.model_copy(update={"objective": trained or config.default_objective})
 
 
 def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
     config = preset(recipe.preset, **{"vocab_size": tokenizer.size, **tokenizer.config_ids(), **recipe.model})
     if config.vocab_size < tokenizer.size:
         raise UserError(
-            f"model.vocab_size {config.vocab_size}, but the tokenizer has {tokenizer.size:,} entries",
-            hint="leave model.vocab_size out; --vocab-size sets the tokenizer's",
+            f"model.vocab_size is {config.vocab_size}, but the tokenizer has {tokenizer.size:,} tokens",
+            hint="remove model.vocab_size; use --vocab-size to set the size of the tokenizer",
         )
     check_length(recipe, config, recipe.preset)
     return config
 
 
 def check(recipe: Recipe) -> None:
-    """Everything that can be wrong with a recipe, before the text is read, which may take hours."""
+    """Raise a UserError for an invalid recipe before the corpus is read, which may take hours."""
     config = hf.config_of(recipe.init_from) if recipe.init_from else preset(recipe.preset)
     config = change(config, **recipe.model)
     check_length(recipe, config, recipe.init_from or recipe.preset)
@@ -111,8 +113,8 @@ def check(recipe: Recipe) -> None:
 
 
 def pair_lengths(recipe: Recipe) -> list[int]:
-    """Row lengths for which the objective wants sentence pairs, to be indexed with the text."""
-    if recipe.init_from and recipe.objective == "auto":  # its heads decide, which are not looked at yet
+    """Return the row lengths for which the objective needs sentence pairs, which are indexed with the corpus."""
+    if recipe.init_from and recipe.objective == "auto":  # depends on the model's heads, which are not loaded yet
         return []
     kinds = objectives.parse(with_objective(recipe, preset(recipe.preset)).objective)
     return [n for n, _ in length_schedule(recipe.train)] if any(kind.rows != "stream" for kind in kinds) else []
@@ -126,22 +128,22 @@ def open_replay(recipe: Recipe, folders: Sequence[str]) -> list[ReplaySource]:
 
 
 def set_up(
-    recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[ReplaySource] = ()
+    recipe: Recipe, store: TokenStore, weights: str | Path | None = None, replay: Sequence[ReplaySource] = ()
 ) -> TrainingSetup:
-    """`weights`: a model folder to start from (`--from`, or a checkpoint's); without it a new model is drawn."""
-    notes = [*store.notes, *(note for other in mixed for note in other.store.notes)]
+    """Build the setup of a run. `weights`: the model folder of `--from` or of a checkpoint; None: a new model."""
+    notes = [*store.notes, *(note for source in replay for note in source.store.notes)]
     tokenizer = store.tokenizer
     if weights:
-        found = hf.load(weights)
-        words = _added_tokens(recipe, weights, tokenizer)
-        check_length(recipe, found.config, str(weights))
-        recipe = with_objective(recipe, found.config, found.model.heads)
-        config = change(found.config, **recipe.model)
+        loaded = hf.load(weights)
+        added_tokens = _added_tokens(recipe, weights, tokenizer)
+        check_length(recipe, loaded.config, str(weights))
+        recipe = with_objective(recipe, loaded.config, loaded.model.heads)
+        config = change(loaded.config, **recipe.model)
         objective = build(recipe, tokenizer, config)
         config = change(config, logit_position=objective.logit_position)
-        model, missing = rebuild_with(found.model, config, objective.heads, words, recipe.seed)
+        model, missing = rebuild_with(loaded.model, config, objective.heads, added_tokens, recipe.seed)
         for head in sorted({name.split(".")[1] for name in missing}):
-            notes.append(f"{weights} has no {head} head: a new one was drawn at random")
+            notes.append(f"{weights} has no {head} head: a new one is initialized randomly")
     else:
         config = new_config(recipe, tokenizer)
         recipe = with_objective(recipe, config)
@@ -150,86 +152,88 @@ def set_up(
         model = Model(config, objective.heads).init(recipe.seed)
     if config.characters:
         model.set_token_bytes(token_bytes(tokenizer))
-    notes += objective.check_corpus([store.train, *(other.store.train for other in mixed)])
+    notes += objective.check_corpus([store.train, *(source.store.train for source in replay)])
     if objective.rows != "stream":
         notes += describe_pairs(store, [n for n, _ in length_schedule(recipe.train)])
-    return TrainingSetup(recipe, store, model, objective, loader(store, mixed, recipe, objective), notes, mixed)
+    return TrainingSetup(recipe, store, model, objective, build_loader(store, replay, recipe, objective), notes, replay)
 
 
 def _added_tokens(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """Ids that the text's tokenizer has beyond the model's, with the ids of their pieces: {} when they are the same."""
-    own = Tokenizer.load(weights)
-    if own.fingerprint() == tokenizer.fingerprint():
+    """Return the ids that the corpus tokenizer has and the model's does not, with the ids of their subwords."""
+    model_tokenizer = Tokenizer.load(weights)
+    if model_tokenizer.fingerprint() == tokenizer.fingerprint():
         return {}
-    words = added_token_subwords(own, tokenizer) if recipe.tokenizer.num_added_tokens else None
-    if words is None:
+    added = added_token_subwords(model_tokenizer, tokenizer) if recipe.tokenizer.num_added_tokens else None
+    if added is None:
         raise UserError(
-            f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",
-            hint="give the text itself and leave out --tokenizer: it is then cut with the model's own",
+            f"the corpus was tokenized with a different tokenizer than {weights}",
+            hint="give the text instead of a store and remove --tokenizer, so that the model's tokenizer is used",
         )
-    return words
+    return added
 
 
-def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
-    """What sentence pairs make of this text: nothing is left out or cut in silence."""
-    counts, out = store.train.counts, []
-    for n in sizes:
+def describe_pairs(store: TokenStore, lengths: list[int]) -> list[str]:
+    """Return notes on the sentence pairs of a corpus: how many there are, and how many are truncated."""
+    counts, notes = store.train.counts, []
+    for n in lengths:
         indexed = bert_equivalent_length(n, store.tokenizer)
-        pairs, cut = len(store.train.chunks(indexed)), store.train.truncated_chunks(indexed)
-        out.append(f"sentence pairs of {n} tokens: {pairs:,} an epoch, of which {cut:,} are too long for a row and cut")
+        pairs, truncated = len(store.train.chunks(indexed)), store.train.truncated_chunks(indexed)
+        notes.append(
+            f"sentence pairs of {n} tokens: {pairs:,} per epoch, of which {truncated:,} are too long and truncated"
+        )
     single = counts.get("single_sentence_documents", 0)
     if single:
-        out.append(
-            f"{single:,} of {counts['documents']:,} documents have one sentence and serve only as false second halves"
+        notes.append(
+            f"{single:,} of {counts['documents']:,} documents have one sentence and are used only as negative second segments"
         )
-    return out
+    return notes
 
 
 def checksums(recipe: Recipe) -> dict[str, str]:
-    """Setting → checksum of the files outside the run that it names (a teacher's, phrases): read whole, once a run."""
-    out = {}
+    """Return setting → checksum of the external files that it names, such as a teacher or a phrase list."""
+    result = {}
     for kind in objectives.parse(recipe.objective):
         for setting, files in kind.external_files(recipe).items():
             sums = [f"{file.name} {checkpoint.checksum(file)}\n" for file in files]
-            out[setting] = hashlib.blake2b("".join(sums).encode(), digest_size=16).hexdigest()
-    return out
+            result[setting] = hashlib.blake2b("".join(sums).encode(), digest_size=16).hexdigest()
+    return result
 
 
-def check_unchanged(recipe: Recipe, known: dict[str, str], run: Path) -> None:
-    """A run goes on only with the files that it was begun with; one begun before they were noted is not looked at."""
-    changed = [setting for setting, found in checksums(recipe).items() if known.get(setting, found) != found]
+def check_unchanged(recipe: Recipe, recorded: dict[str, str], run: Path) -> None:
+    """Raise a UserError if an external file differs from the recorded checksum. Old runs recorded none."""
+    changed = [setting for setting, value in checksums(recipe).items() if recorded.get(setting, value) != value]
     if changed:
         section, _, name = changed[0].partition(".")
         raise UserError(
-            f"{changed[0]}: {getattr(getattr(recipe, section), name)} has changed since {run} was begun",
-            hint="put back what it was, or a new run: unmask pretrain with another --out",
+            f"{changed[0]}: {getattr(getattr(recipe, section), name)} has changed since the run {run} started",
+            hint="restore the original, or start a new run with unmask pretrain and a different --out",
         )
 
 
-def data_json(store: TokenStore, mixed: Sequence[ReplaySource]) -> dict[str, Any]:
-    """data.json of a run: what is known of its text, and where the stores are."""
-    others = [
+def data_json(store: TokenStore, replay: Sequence[ReplaySource]) -> dict[str, Any]:
+    """Return data.json of a run: the counts of its corpora and the paths of their stores."""
+    replayed = [
         {"name": m.part.name, "source": m.part.source, "share": float(m.part.share), "fingerprint": m.store.meta["key"],
          "store": str(m.store.path.resolve()), "train": m.store.meta["train"], "heldout": m.store.meta["heldout"]}
-        for m in mixed
+        for m in replay
     ]  # fmt: skip
     meta = {"fingerprint" if name == "key" else name: value for name, value in store.meta.items()}
-    return meta | {"store": str(store.path.resolve())} | ({"mix": others} if others else {})
+    return meta | {"store": str(store.path.resolve())} | ({"mix": replayed} if replayed else {})
 
 
 def locate_stores(run: Run, recipe: Recipe, console: Console) -> list[str]:
-    """The run's own stores; made again when the cache was pruned, and refused when a text or a teacher has changed."""
+    """Return the folders of the run's stores. Rebuild deleted ones; raise a UserError if a corpus or teacher has changed."""
     meta = run.read_json("data.json")
     check_unchanged(recipe, meta.get("files", {}), run.path)
-    known = [meta, *meta.get("mix", [])]
-    folders = [m["store"] for m in known]
+    recorded = [meta, *meta.get("mix", [])]
+    folders = [m["store"] for m in recorded]
     if not all((Path(folder) / "meta.json").exists() for folder in folders):
-        console.say("a token store is gone from the cache: preparing it again")
+        console.say("a tokenized corpus is no longer in the cache; rebuilding it")
         store = prepare(recipe, console)
         folders = [str(store.path), *prepare_replay(recipe, store.tokenizer, (), console)]
-    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["fingerprint"] for m in known]:
+    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["fingerprint"] for m in recorded]:
         raise UserError(
-            f"the text of {run.path} has changed since it was begun",
-            hint="a new run: unmask pretrain with another --out",
+            f"the corpus of {run.path} has changed since the run started",
+            hint="start a new run with unmask pretrain and a different --out",
         )
     return folders

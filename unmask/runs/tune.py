@@ -1,9 +1,9 @@
-"""A search for good settings (Optuna's TPE, Bergstra et al. 2011): trials that train, the worse half of them stopped early.
+"""Hyperparameter search with Optuna's TPE (Bergstra et al. 2011) and median pruning.
 
-The first trial is the recipe itself, so a search never ends below it on the dev set. What a trial draws is addressed by
-(seed, number of trials before it): a search that was killed goes on as if it had not been, in the middle of a trial even.
-Trials are pruned when an evaluation lies below the median of the earlier trials at the same share of training. The test set is
-looked at once, by the best model. A trial's weights are deleted unless it is the best one so far.
+The first trial is the recipe itself, so the best trial is never worse than the recipe on the dev set. The settings of a trial
+depend on (seed, number of trials before it), so a search that was killed resumes as if uninterrupted, even in the middle of a
+trial. A trial is pruned when its score is below the median of the earlier trials at the same evaluation. The test set is used
+once, for the best model. A trial's weights are deleted unless it is the best one so far.
 """
 
 import csv
@@ -33,16 +33,17 @@ from unmask.seeds import stable_seed
 from unmask.tasks import folder as task_folder
 from unmask.train.fit import EvalCallback, State, TrainingInterrupted
 from unmask.train.run import Run
+from unmask.train.run_files import TASK_STATE_FILES
 from unmask.train.trainer import NonFiniteLossError
 
 STUDY = "study.jsonl"
 SETTINGS = ("lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup", "pooling")
-RANDOM_TRIALS = 5  # trials drawn at random before the search learns from them; none of them is pruned
-COPIED_FILES = ("plan.json", "log.jsonl", "task_state.json", "learnt.json")  # of the best trial
+RANDOM_TRIALS = 5  # trials with random settings before TPE starts; they are not pruned
+COPIED_FILES = ("plan.json", "log.jsonl", *TASK_STATE_FILES)  # from the best trial
 
 
 class Pruned(Exception):
-    """A trial that lies below the median of those before it."""
+    """A trial whose score is below the median of earlier trials."""
 
 
 def _optuna() -> Any:
@@ -54,39 +55,39 @@ def _optuna() -> Any:
     return optuna
 
 
-# ------------------------------------------------------------------------------------------------------ what is searched
+# ---------------------------------------------------------------------------------------------------- search space
 
 
-def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
-    """Setting → its range, around the recipe's own value: of a recipe in which `auto` and 0 are resolved."""
-    config, kind, train = hf.config_of(recipe.init_from), TASKS[recipe.task.name], recipe.train
-    wrong = [name for name in names or [] if name not in SETTINGS]
-    if wrong:
-        raise UserError(f"--params {wrong[0]}", expected=", ".join(SETTINGS))
-    found: dict[str, dict[str, Any]] = {
+def search_space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
+    """Return setting → range around the value of a resolved recipe."""
+    config, task_class, train = hf.config_of(recipe.init_from), TASKS[recipe.task.name], recipe.train
+    unknown = [name for name in names or [] if name not in SETTINGS]
+    if unknown:
+        raise UserError(f"--params {unknown[0]} is not a setting that can be searched", expected=", ".join(SETTINGS))
+    ranges: dict[str, dict[str, Any]] = {
         "lr": {"low": train.lr / 5, "high": train.lr * 5, "log": True},
         "batch_size": {"choices": sorted({max(2, train.batch_size // 2), train.batch_size, train.batch_size * 2})},
         "warmup": {"low": 0.0, "high": max(0.3, train.warmup)}
         if train.warmup < 1
-        else {"low": 1.0, "high": 2 * train.warmup},  # of steps
+        else {"low": 1.0, "high": 2 * train.warmup},  # in steps
     }
-    if train.epochs is not None:  # another budget is one that the user wants kept
-        found["epochs"] = {"low": train.epochs / 2, "high": 2 * train.epochs}
+    if train.epochs is not None:  # a budget in other units is fixed by the user
+        ranges["epochs"] = {"low": train.epochs / 2, "high": 2 * train.epochs}
         if train.epochs == round(train.epochs):
-            found["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
+            ranges["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
     if recipe.task.freeze == "none" and config.layers > 1:
-        found["layerwise_lr_decay"] = {"low": min(0.7, train.layerwise_lr_decay), "high": 1.0}
-    pooling = kind.SPEC.training.pooling
-    given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
-    if not given and (pooling == "task" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
-        found["pooling"] = {"choices": ["cls", "mean"]}
-    if idle := next((name for name in names or [] if name not in found), None):
-        raise UserError(f"--params {idle}: this model and recipe leave no choice of it", expected=", ".join(found))
-    return {name: found[name] for name in names or SETTINGS if name in found}
+        ranges["layerwise_lr_decay"] = {"low": min(0.7, train.layerwise_lr_decay), "high": 1.0}
+    pooling = task_class.SPEC.training.pooling
+    is_fixed = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
+    if not is_fixed and (pooling == "task" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
+        ranges["pooling"] = {"choices": ["cls", "mean"]}
+    if fixed := next((name for name in names or [] if name not in ranges), None):
+        raise UserError(f"--params {fixed}: not searchable with this model and recipe", expected=", ".join(ranges))
+    return {name: ranges[name] for name in names or SETTINGS if name in ranges}
 
 
 def default_values(part: Part, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The recipe's own values of what is searched."""
+    """Return the recipe's values of the searched settings."""
     pooling = part.task.bound.pooling or part.model.config.pooling
     return {name: pooling if name == "pooling" else getattr(part.recipe.train, name) for name in ranges}
 
@@ -104,18 +105,18 @@ def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
     return recipe.changed(train=train, task={name: values[name] for name in values.keys() - train.keys()})
 
 
-# ----------------------------------------------------------------------------------------------------------- the search
+# ---------------------------------------------------------------------------------------------------------- search
 
 
 @dataclass
 class TuneJob(Job):
-    asked: dict[str, Any] = field(default_factory=dict)  # tune.json
-    study: Any = None  # Optuna's
+    options: dict[str, Any] = field(default_factory=dict)  # content of tune.json
+    study: Any = None  # optuna.Study
 
 
 @dataclass(frozen=True)
 class Trial(Child):
-    trial: Any = None  # Optuna's
+    trial: Any = None  # optuna.Trial
     values: dict[str, Any] = field(default_factory=dict)
 
 
@@ -129,22 +130,25 @@ class Tune(Loop[TuneJob]):
         _optuna()
         if recipe.tasks:
             raise UserError(
-                "a search over several tasks at once", hint="unmask tune with one task, then a recipe of several"
+                "unmask tune cannot search over several tasks at once",
+                hint="tune each task alone, then put the settings into the recipe of several tasks",
             )
         return Finetune().check(recipe, ctx)
 
     def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> TuneJob:
-        """Everything that can be wrong is found here; what is asked for is written down."""
         if ctx.world.size > 1:
-            raise UserError("unmask tune under torchrun", hint="run it as one process")
+            raise UserError("unmask tune does not support torchrun", hint="run it as one process, without torchrun")
         if resume_state:
-            return TuneJob(recipe, "", asked=resume_state.run.read_json("tune.json"))
+            return TuneJob(recipe, "", options=resume_state.run.read_json("tune.json"))
         part = Finetune().prepare(recipe, ctx).parts[""]
         if not part.sets.dev:
-            raise UserError("a search needs a dev set to compare by", hint="--dev FILE, or more records in --train")
-        ranges = space(part.recipe, self.params)
-        asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": default_values(part, ranges)}
-        return TuneJob(part.recipe, part.task.name, {"tune.json": asked}, asked=asked)
+            raise UserError(
+                "unmask tune needs a dev set to compare trials", hint="give --dev FILE, or more records in --train"
+            )
+        ranges = search_space(part.recipe, self.params)
+        first = default_values(part, ranges)
+        options = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": first}
+        return TuneJob(part.recipe, part.task.name, {"tune.json": options}, options=options)
 
     def run(self, job: TuneJob, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         with warnings.catch_warnings():
@@ -153,90 +157,90 @@ class Tune(Loop[TuneJob]):
             super().run(job, run, ctx, resume_state)
 
     def next(self, job: TuneJob, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Trial | None:
-        """The trial that a kill has left in the middle, or a new one; none when there are as many as asked for, or time is up."""
-        optuna, study, asked = _optuna(), job.study, job.asked
-        ended = _ended(study)
-        if ended >= asked["trials"]:
+        """Return the interrupted trial of a resumed search, or a new one; None after the last trial or when time is up."""
+        optuna, study, options = _optuna(), job.study, job.options
+        finished = _num_finished(study)
+        if finished >= options["trials"]:
             return None
-        spent = sum(t.user_attrs.get("seconds", 0.0) for t in study.get_trials(deepcopy=False))
-        if asked["minutes"] and ended and spent >= 60 * asked["minutes"]:
-            ctx.console.say(f"{asked['minutes']:g} minutes are over after {ended} trials")
+        seconds = sum(t.user_attrs.get("seconds", 0.0) for t in study.get_trials(deepcopy=False))
+        if options["minutes"] and finished and seconds >= 60 * options["minutes"]:
+            ctx.console.say(f"time budget of {options['minutes']:g} minutes reached after {finished} trials")
             return None
-        seed = stable_seed(job.recipe.seed, "tune", ended) % 2**32
+        seed = stable_seed(job.recipe.seed, "tune", finished) % 2**32
         study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
-        left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
-        trial = optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()
-        values = suggest(trial, asked["space"])
+        running = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+        trial = optuna.trial.Trial(study, running[0]._trial_id) if running else study.ask()
+        values = suggest(trial, options["space"])
         recipe = with_values(job.recipe, values).changed(task={"test": []})
         return Trial(_folder(trial), "finetune", recipe, trial=trial, values=values)
 
     def run_child(self, job: TuneJob, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
         assert isinstance(child, Trial)
-        study, trial, folder, begun = job.study, child.trial, Run(run.path / child.name), time.monotonic()
+        study, trial, folder, start_time = job.study, child.trial, Run(run.path / child.name), time.monotonic()
         try:
             results = super().run_child(job, child, run, ctx.silent(_report_to_optuna(study, trial, folder)))
             if results["metric"] not in results["dev"]:
                 raise UserError(
-                    f"{results['metric']}, which decides between trials, is not defined on this dev set",
-                    hint="--dev FILE with more records, whose labels differ",
+                    f"{results['metric']}, the metric that trials are compared by, is not defined on this dev set",
+                    hint="give a --dev FILE with more records and different labels",
                 )
             score, state = float(results["dev"][results["metric"]]), "COMPLETE"
         except Pruned:
-            score, state = float(max(_reported(study, trial).values())), "PRUNED"
+            score, state = float(max(_reported_scores(study, trial).values())), "PRUNED"
         except TrainingInterrupted as stopped:
-            said = f"stopped after {_ended(study)} trials; everything up to here is saved"
-            raise TrainingInterrupted(said, hint=stopped.hint or "", code=stopped.code) from None
+            progress = f"after {_num_finished(study)} trials"
+            raise TrainingInterrupted(progress, hint=stopped.hint or "", code=stopped.code) from None
         except UserError as error:
-            if not isinstance(error.__cause__, NonFiniteLossError):  # a full disk, say
+            if not isinstance(error.__cause__, NonFiniteLossError):  # for example a full disk
                 raise
             score, state = float("nan"), "FAIL"
-        trial.set_user_attr("seconds", round(time.monotonic() - begun, 2))
+        trial.set_user_attr("seconds", round(time.monotonic() - start_time, 2))
         trial.set_user_attr("score", score)
-        mark = _keep_best(study, trial, run, score, state)
-        shown = "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in child.values.items())
-        ctx.console.say(f"trial {trial.number}: {score:.4f}  {shown}{mark}")
+        comment = _record_and_prune_weights(study, trial, run, score, state)
+        settings = "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in child.values.items())
+        ctx.console.say(f"trial {trial.number}: {score:.4f}  {settings}{comment}")
         return {"trial": trial.number, "score": score}
 
     def finish(self, job: TuneJob, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-        """The best model, judged on the test set too."""
+        """Copy the best trial to the run folder and evaluate its model on dev and test."""
         best, study = _best(job.study), job.study
         if best is None:
-            raise UserError("no trial came to its end", hint="a smaller learning rate: --lr, or more records")
+            raise UserError("no trial completed", hint="use a lower --lr, or more records")
         folder, recipe = Run(run.path / _folder(best)), with_values(job.recipe, best.params)
         recipe.write(run.path / "best.yaml")
         for name in COPIED_FILES:
             if (folder.path / name).exists():
                 shutil.copy2(folder.path / name, run.path / name)
-        weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
+        weights = folder.model if folder.model.is_dir() else run.model  # moved there before the search was extended
         part = prepare(recipe, weights, task_folder.read_task_state(weights), ctx.cache)
         run.write_json("data.json", {"records": set_sizes(part.sets), "fingerprint": part.sets.fingerprint()})
         run.write_json("findings.json", as_rows(part.sets.findings, MAX_KEPT_PER_KIND))
-        past = folder.results()
-        state = State(step=past["step"], best=past["best"], elapsed=past["seconds"])
+        trial_results = folder.results()
+        state = State(step=trial_results["step"], best=trial_results["best"], elapsed=trial_results["seconds"])
         results = evaluate_and_save(FinetuneJob(part.recipe, "", parts={"": part}), run, state, ctx.console)
-        shutil.rmtree(folder.model, ignore_errors=True)  # it is run.model now
-        rows = table(study, list(job.asked["space"]))
+        shutil.rmtree(folder.model, ignore_errors=True)  # it is in run.model now
+        rows = trial_table(study, list(job.options["space"]))
         write_text(run.path / "trials.csv", as_csv(rows))
-        again = command("unmask finetune --recipe", run.path / "best.yaml")
-        ctx.console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {again}")
+        retrain = command("unmask finetune --recipe", run.path / "best.yaml")
+        ctx.console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {retrain}")
         results |= {"trials": rows, "trial": best.number, "settings": best.params}
-        return results | {"importance": importance(_optuna(), study), "command": again}
+        return results | {"importance": importance(_optuna(), study), "command": retrain}
 
 
 def extend(run: Run, trials: int | None) -> None:
-    """Make a search one of so many trials: a finished one is then not."""
-    asked = run.read_json("tune.json")
-    if trials and trials != asked["trials"]:
-        run.write_json("tune.json", asked | {"trials": trials})
+    """Change the number of trials of a search, so that a finished one can be resumed."""
+    options = run.read_json("tune.json")
+    if trials and trials != options["trials"]:
+        run.write_json("tune.json", options | {"trials": trials})
         (run.path / "results.json").unlink(missing_ok=True)
 
 
 def open_study(run: Run, job: TuneJob) -> Any:
-    """Optuna's memory of the search, in the folder of the run."""
-    optuna, asked = _optuna(), job.asked
-    # The first third of a run says more of the warm-up than of the end.
+    """Open or create the Optuna study in the run folder."""
+    optuna, options = _optuna(), job.options
+    # Scores in the first third of a run depend more on the warm-up than on the final result, so it is never pruned.
     pruner = optuna.pruners.MedianPruner(
-        n_startup_trials=min(RANDOM_TRIALS, max(1, asked["trials"] // 3)),
+        n_startup_trials=min(RANDOM_TRIALS, max(1, options["trials"] // 3)),
         n_warmup_steps=1 + job.recipe.train.num_evals // 3,
     )
     journal = optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))
@@ -248,7 +252,7 @@ def open_study(run: Run, job: TuneJob) -> Any:
         load_if_exists=True,
     )
     if not study.get_trials(deepcopy=False):
-        study.enqueue_trial(asked["first"])
+        study.enqueue_trial(options["first"])
     return study
 
 
@@ -256,29 +260,30 @@ def _folder(trial: Any) -> str:
     return f"trials/{trial.number:03d}"
 
 
-def _ended(study: Any) -> int:
+def _num_finished(study: Any) -> int:
     return sum(t.state.is_finished() for t in study.get_trials(deepcopy=False))
 
 
-def _reported(study: Any, trial: Any) -> dict[int, float]:
+def _reported_scores(study: Any, trial: Any) -> dict[int, float]:
     return study._storage.get_trial(trial._trial_id).intermediate_values
 
 
 def _report_to_optuna(study: Any, trial: Any, folder: Run) -> EvalCallback:
-    """Tells Optuna each evaluation, and ends a trial that it would prune."""
+    """Return a callback that reports each evaluation to Optuna and ends a trial that Optuna prunes."""
 
-    def watch(score: float) -> None:
-        number = 1 + sum(e.get("event") == "eval" for e in folder.events())  # a share of training, as there are so many
-        if number not in _reported(study, trial):
-            trial.report(score, number)
+    def report(score: float) -> None:
+        # The index of the evaluation, not the step: trials with different numbers of steps have equally many evaluations.
+        index = 1 + sum(e.get("event") == "eval" for e in folder.events())
+        if index not in _reported_scores(study, trial):
+            trial.report(score, index)
         if trial.should_prune():
             raise Pruned
 
-    return watch
+    return report
 
 
-def _keep_best(study: Any, trial: Any, run: Run, score: float, state: str) -> str:
-    """The trial is told to Optuna; of its weights and those of the best one before it, only the better are kept."""
+def _record_and_prune_weights(study: Any, trial: Any, run: Run, score: float, state: str) -> str:
+    """Record a finished trial in the study, delete all weights but the best trial's, and return a comment."""
     best, folder = _best(study), Run(run.path / _folder(trial))
     study.tell(trial.number, score if state == "COMPLETE" else None, state=_optuna().trial.TrialState[state])
     shutil.rmtree(folder.checkpoints, ignore_errors=True)
@@ -287,16 +292,16 @@ def _keep_best(study: Any, trial: Any, run: Run, score: float, state: str) -> st
             shutil.rmtree(run.path / _folder(best) / "model", ignore_errors=True)
         return "  best so far"
     shutil.rmtree(folder.model, ignore_errors=True)
-    return {"PRUNED": "  pruned", "FAIL": "  failed: the loss was no number"}.get(state, "")
+    return {"PRUNED": "  pruned", "FAIL": "  failed: the loss was not finite"}.get(state, "")
 
 
 def _best(study: Any) -> Any:
-    """The first of the best trials."""
-    found = [t for t in study.get_trials(deepcopy=False) if t.value is not None and t.state.name == "COMPLETE"]
-    return max(found, key=lambda t: (t.value, -t.number), default=None)
+    """Return the best trial; on ties, the first one."""
+    complete = [t for t in study.get_trials(deepcopy=False) if t.value is not None and t.state.name == "COMPLETE"]
+    return max(complete, key=lambda t: (t.value, -t.number), default=None)
 
 
-def table(study: Any, names: list[str]) -> list[dict[str, Any]]:
+def trial_table(study: Any, names: list[str]) -> list[dict[str, Any]]:
     rows = []
     for t in study.get_trials(deepcopy=False):
         score = t.user_attrs.get("score")
@@ -314,11 +319,11 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
 
 
 def importance(optuna: Any, study: Any) -> dict[str, float]:
-    """Setting → share of the scores' variance that it explains; {} when there is too little to say."""
+    """Return setting → fraction of the scores' variance that it explains (fANOVA); {} if there are too few trials."""
     try:
-        found = optuna.importance.get_param_importances(
+        fractions = optuna.importance.get_param_importances(
             study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
         )
-    except (RuntimeError, ValueError):  # fewer than two finished trials, or all of one score
+    except (RuntimeError, ValueError):  # fewer than two finished trials, or all scores are equal
         return {}
-    return {name: float(share) for name, share in found.items() if share == share}
+    return {name: float(value) for name, value in fractions.items() if value == value}

@@ -1,4 +1,4 @@
-"""`unmask doctor`: labelled files looked at as a run would, without training anything."""
+"""`unmask doctor`: check labeled files as a fine-tuning run would, without training."""
 
 from typing import Any
 
@@ -15,32 +15,30 @@ from unmask.text.tokenizer import Tokenizer
 
 
 def validate_files(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> dict[str, Any]:
-    """Everything found in the files of each role, as plain values."""
-    settings = recipe.task.model_copy(update=files)
-    spec, sets = read_sets(settings)
-    kind = TASKS[spec.name]
-    found = list(sets.findings)
+    """Return the findings in the given files (split → paths) as JSON-compatible values."""
+    spec, sets = read_sets(recipe.task.model_copy(update=files))
+    task_class = TASKS[spec.name]
+    findings = list(sets.findings)
     if model:
         config = hf.config_of(model)
-        kind.check(recipe, config)
+        task_class.check(recipe, config)
         tokenizer = Tokenizer.load(model)
-        others = [*sets.dev, *sets.test]
         try:
-            summary = kind.fit_state(FitContext(recipe, config, tokenizer, others), sets.train)
-        except UserError as error:  # of records that nothing can be learnt from
-            if not any(finding.error for finding in found):
-                found.append(Finding(sets.train[0]["location"], error.message, error.hint or "", kind="study"))
+            fitted = task_class.fit_state(FitContext(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train)
+        except UserError as error:  # the records cannot be trained on
+            if not any(finding.error for finding in findings):
+                findings.append(Finding(sets.train[0]["location"], error.message, error.hint or "", kind="study"))
         else:
-            reads = kind(recipe, tokenizer, summary.task_state).windowing
-            found += textcheck.check_lengths(
-                sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
+            windowing = task_class(recipe, tokenizer, fitted.task_state).windowing
+            findings += textcheck.check_lengths(
+                sets.train, spec, tokenizer, windowing.length, f"they are {windowing.overflow_action()}"
             )
-            found += summary.findings
+            findings += fitted.findings
     return {
-        "task": kind.name,
+        "task": task_class.name,
         "files": files,
         "records": set_sizes(sets),
-        "errors": sum(finding.error for finding in found),
-        "warnings": sum(not finding.error for finding in found),
-        "findings": as_rows(found),
+        "errors": sum(finding.error for finding in findings),
+        "warnings": sum(not finding.error for finding in findings),
+        "findings": as_rows(findings),
     }

@@ -1,4 +1,4 @@
-"""What the current request uses (bytes of its response, tokens), and the warnings that its client gets.
+"""Track the current request: the bytes of its response, its tokens, and the warnings for its client.
 
 The middleware opens one per request; the batcher, which knows the cost of a call, updates it.
 

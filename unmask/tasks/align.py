@@ -1,7 +1,7 @@
-"""Words of a text and the tokens that a tokenizer makes of it, by their places in the raw text.
+"""Alignment of the words of a text with its tokens, by character offsets.
 
-The whole text is tokenized as it stands, so that ids are those that anyone gets for it. Where a token covers parts of two words
-("cannot" of "can" and "not", two Chinese characters in one piece), exactly these words are tokenized one by one.
+The text is tokenized as a whole, so that its ids are the same as everywhere else. Only if a token covers parts of two words
+("cannot" of "can" and "not", two Chinese characters in one token), these words are tokenized one by one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ Span = Sequence[int]  # [start, end) in characters
 
 
 def align(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> tuple[list[int], np.ndarray]:
-    """(ids, first): the text's tokens, and for each word the number of its first one, -1 when it has none.
+    """Return (ids, first): the tokens of the text, and for each word the index of its first token, or -1 if it has none.
 
     >>> from unmask.recipe import TokenizerRecipe
     >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
@@ -27,51 +27,51 @@ def align(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> tuple[list[
     for n, (start, end) in enumerate(words):
         word_at[start:end] = [n] * (end - start)
     covered = [sorted({*word_at[a:b]} - {-1}) for a, b in encoding.offsets]
-    torn = sorted({w for several in covered if len(several) > 1 for w in several})
-    alone = dict(zip(torn, _one_by_one(tokenizer, text, [words[w] for w in torn])))
+    merged = sorted({w for overlap in covered if len(overlap) > 1 for w in overlap})  # words that share a token
+    separate = dict(zip(merged, _tokenize_words(tokenizer, text, [words[w] for w in merged])))
     ids: list[int] = []
     first = np.full(len(words), -1, np.int64)
-    for id, several in zip(encoding.ids, covered):
-        if any(w in alone for w in several):
-            for w in several:
-                for piece, own in alone.get(w, ()):
-                    if own and first[w] < 0:
+    for id, overlap in zip(encoding.ids, covered):
+        if any(w in separate for w in overlap):
+            for w in overlap:
+                for word_id, is_word in separate.get(w, ()):
+                    if is_word and first[w] < 0:
                         first[w] = len(ids)
-                    ids.append(piece)
-                alone[w] = []  # said once, however many tokens touched it
+                    ids.append(word_id)
+                separate[w] = []  # add its tokens once, even if several tokens of the text overlap it
             continue
-        for w in several:
+        for w in overlap:
             if first[w] < 0:
                 first[w] = len(ids)
         ids.append(id)
     return ids, first
 
 
-def _one_by_one(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> list[list[tuple[int, bool]]]:
-    """Of each word the tokens, and whether each is of the word or of the blank before it."""
-    blanks = [" " if a and text[a - 1].isspace() else "" for a, _ in words]
-    pieces = [blank + text[a:b] for blank, (a, b) in zip(blanks, words)]
+def _tokenize_words(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> list[list[tuple[int, bool]]]:
+    """Return the tokens of each word, each with False if it is only the space before the word."""
+    spaces = [" " if a and text[a - 1].isspace() else "" for a, _ in words]
+    texts = [space + text[a:b] for space, (a, b) in zip(spaces, words)]
     out = []
-    for piece, blank, encoding in zip(pieces, blanks, tokenizer.encode_batch(pieces)):
-        found = []
+    for word, space, encoding in zip(texts, spaces, tokenizer.encode_batch(texts)):
+        tokens = []
         for id, (a, b) in zip(encoding.ids, encoding.offsets):
-            bare = tokenizer.token(id) == "▁" or not piece[a:b].strip()
-            if not bare or blank:  # a blank that the text does not have is left out
-                found.append((id, not bare))
-        out.append(found)
+            is_space = tokenizer.token(id) == "▁" or not word[a:b].strip()
+            if not is_space or space:  # drop a space that the tokenizer added
+                tokens.append((id, not is_space))
+        out.append(tokens)
     return out
 
 
 def mark(
-    ids: Sequence[int], first: np.ndarray, words: Sequence[Span], own: Span, marker: int
+    ids: Sequence[int], first: np.ndarray, words: Sequence[Span], span: Span, marker: int
 ) -> tuple[list[int], np.ndarray]:
-    """The tokens with a marker before and after the words that lie in the characters `own`.
+    """Insert a marker token before and after the words that overlap the characters `span`.
 
     >>> ids, first = mark([5, 6, 7], np.array([0, 1, 2]), [[0, 3], [4, 8], [9, 13]], [4, 8], 1)
     >>> ids, first.tolist()
     ([5, 1, 6, 1, 7], [0, 2, 4])
     """
-    inside = [w for w, (a, b) in enumerate(words) if a < own[1] and own[0] < b and first[w] >= 0]
+    inside = [w for w, (a, b) in enumerate(words) if a < span[1] and span[0] < b and first[w] >= 0]
     if not inside:
         return list(ids), first
     begin = int(first[inside[0]])
@@ -81,7 +81,7 @@ def mark(
 
 
 def in_words(spans: Iterable[tuple[int, int, str]], words: Sequence[Span]) -> list[tuple[int, int, str]]:
-    """Spans of characters → of words: those that a span shares a character with. A word is of one span, the first.
+    """Convert character spans to word spans: all words that a span overlaps. A word belongs to the first span only.
 
     >>> in_words([(4, 12, "loc")], [[0, 2], [4, 7], [8, 12], [12, 13]])
     [(1, 3, 'loc')]

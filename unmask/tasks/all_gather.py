@@ -1,7 +1,7 @@
-"""Rows of all processes together, for a loss that compares a record with the others of its batch.
+"""Gather the vectors of all processes, for a loss that compares each record with the others of its batch.
 
-Each process computes the whole loss from everybody's vectors, of which only its own have a gradient. Gradients are added over the processes
-afterwards, so that the sum is that of one process with the whole batch; no second exchange is needed on the way back.
+Each process computes the loss of the whole batch, in which only its own vectors have a gradient. The trainer sums gradients over the
+processes, which gives the gradient of one process with the whole batch. The backward pass needs no communication.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def gather(own: Tensor) -> Tensor:
-    """(n, …) of this process → (N, …) of all, in the order of their ranks. Processes may differ in n; one with none may be of any width."""
+def gather(local: Tensor) -> Tensor:
+    """Concatenate the tensors (n, …) of all processes in the order of their ranks. n may differ; an empty tensor may have any width."""
     import torch
     import torch.distributed as dist
 
-    shape, world = torch.tensor(own.shape, device=own.device), dist.get_world_size()
+    shape, world = torch.tensor(local.shape, device=local.device), dist.get_world_size()
     shapes = [torch.zeros_like(shape) for _ in range(world)]
     dist.all_gather(shapes, shape)
-    padded = own.new_zeros(torch.stack(shapes).amax(0).tolist())
-    if len(own):
-        padded[: len(own)] = own.detach()
+    padded = local.new_zeros(torch.stack(shapes).amax(0).tolist())
+    if len(local):
+        padded[: len(local)] = local.detach()
     parts = [torch.empty_like(padded) for _ in range(world)]
     dist.all_gather(parts, padded)
-    if len(own):
-        parts[dist.get_rank()] = own  # with its gradient
+    if len(local):
+        parts[dist.get_rank()] = local  # with its gradient
     return torch.cat([part[: int(n)] for part, (n, *_) in zip(parts, shapes)])
 
 
-def share(total: Tensor, part: float) -> Tensor:
-    """A sum that every process has whole → the part of it that is its own; the gradient stays that of the whole."""
-    return total - total.detach() * (1 - part)
+def local_share(total: Tensor, fraction: float) -> Tensor:
+    """Return `fraction` of a loss that every process has computed in full, with the gradient of the full loss."""
+    return total - total.detach() * (1 - fraction)

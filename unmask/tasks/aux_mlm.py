@@ -1,11 +1,11 @@
-"""MLM beside a task (`--aux-mlm 0.1`): the task's own text, masked, as a second loss (1905.05583 §5.4 trains so before; here at once).
+"""Auxiliary MLM loss (`--aux-mlm 0.1`): MLM on the task's own text, trained together with the task (1905.05583 §5.4 trains it before).
 
-| the task reads               | the second loss reads                          |
+| the task reads               | the auxiliary loss reads                       |
 |------------------------------|------------------------------------------------|
 | [CLS] what a film [SEP]      | [CLS] what a [MASK] [SEP]: "film" at the mask  |
 
-The task's input stays whole: masks are put into a copy of each row, so every step reads its rows twice. How much is masked, and how, is
-`recipe.mlm`. The head is the start model's where it has one; it leaves with the end of training, as only the task's is asked later.
+The task's input is not masked: a copy of each row is, so every step computes its rows twice. `recipe.mlm` configures the masking. The
+MLM head is that of the initial model if it has one. It is removed after training, because predictions need the task's head only.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ HEAD = "mlm"
 
 
 def extra_heads(recipe: Recipe) -> tuple[str, ...]:
-    """Heads that the model needs beside its task's."""
+    """Return the heads that the model needs in addition to those of its task."""
     return (HEAD,) if recipe.task.aux_mlm else ()
 
 
@@ -37,22 +37,26 @@ def check(recipe: Recipe, config: ModelConfig, spec: TaskSpec) -> None:
     if not recipe.task.aux_mlm:
         return
     if not spec.training.aux_mlm:
-        valid = f"one of {', '.join(tasks_with('aux_mlm'))}"
-        raise UserError(f"--aux-mlm {recipe.task.aux_mlm:g} with the task {spec.name}", expected=valid)
-    if HEAD not in FAMILIES[config.family].heads:
-        fitting = ", ".join(name for name, family in FAMILIES.working() if HEAD in family.heads)
         raise UserError(
-            f"--aux-mlm {recipe.task.aux_mlm:g}: a {config.family} model has no place for an MLM head", expected=fitting
+            f"the task {spec.name} does not support --aux-mlm",
+            expected=f"one of the tasks {', '.join(tasks_with('aux_mlm'))}",
+            hint="remove --aux-mlm",
+        )
+    if HEAD not in FAMILIES[config.family].heads:
+        raise UserError(
+            f"--aux-mlm needs an MLM head, and a {config.family} model cannot have one",
+            expected=f"a model of {', '.join(name for name, family in FAMILIES.working() if HEAD in family.heads)}",
+            hint="remove --aux-mlm",
         )
     if recipe.task.freeze == "encoder":
         raise UserError(
-            "--aux-mlm with --freeze encoder: the second loss would train nothing that the task reads",
-            hint="leave one out",
+            "--aux-mlm has no effect with --freeze encoder: the MLM loss would train only its own head",
+            hint="remove --aux-mlm or --freeze",
         )
 
 
 class WithAuxMLM(Objective):
-    """A task's objective, and MLM on a masked copy of its rows."""
+    """The objective of a task plus MLM on a masked copy of its rows."""
 
     def __init__(self, task: TaskObjective):
         super().__init__(task.recipe, task.tokenizer)
@@ -60,15 +64,15 @@ class WithAuxMLM(Objective):
         self.name, self.terms = f"{task.name}+{HEAD}", (*task.terms, HEAD)
         self.weights = {**task.weights, HEAD: task.recipe.task.aux_mlm}
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
-        return self._masked(self.task.corrupt(example, rng, phase), rng, phase)
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
+        return self._masked(self.task.corrupt(example, rng, step_config), rng, step_config)
 
-    def _masked(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
-        """What stands at the chosen positions of the copy is kept beside the row."""
-        copy = self.mlm.corrupt(replace(example, labels={}), rng, phase)
+    def _masked(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
+        """Store the masked tokens of the copy as labels of the row, from which `masked_copy` rebuilds it."""
+        copy = self.mlm.corrupt(replace(example, labels={}), rng, step_config)
         labels = {**example.labels, **copy.labels, "mlm.inputs": copy.input_ids[copy.labels["mlm.positions"]]}
-        more: Sequence[Example] = [self._masked(row, rng, phase) for row in example.grouped_rows]
-        return replace(example, labels=labels, grouped_rows=more)
+        grouped_rows = [self._masked(row, rng, step_config) for row in example.grouped_rows]
+        return replace(example, labels=labels, grouped_rows=grouped_rows)
 
     def target_counts(self, batch: Batch) -> dict[str, int]:
         return {**self.task.target_counts(batch), **self.mlm.target_counts(batch)}
@@ -81,23 +85,23 @@ class WithAuxMLM(Objective):
 
 
 def masked_copy(batch: Batch) -> Batch:
-    """The masked copy of a batch."""
+    """Return the masked copy of a batch."""
     ids = batch.input_ids.clone()
     ids.view(-1)[batch.labels["mlm.positions"]] = batch.labels["mlm.inputs"]
     return replace(batch, input_ids=ids)
 
 
 def add_aux_mlm(task: TaskObjective) -> Objective:
-    """The task with what its recipe adds to it."""
+    """Return the task's objective, with the auxiliary loss if the recipe has one."""
     return WithAuxMLM(task) if task.recipe.task.aux_mlm else task
 
 
 def remove_aux_head(model: Model, wanted: Sequence[str]) -> None:
-    """Take the head away that only the second loss read."""
+    """Remove the MLM head if it is not among the heads `wanted`."""
     if HEAD in model.heads and HEAD not in wanted:
         del model.heads[HEAD]
 
 
 def describe(recipe: Recipe) -> list[str]:
     weight = recipe.task.aux_mlm
-    return [f"MLM on the same text weighs {weight:g} beside the task; every row is read twice"] if weight else []
+    return [f"auxiliary MLM loss with weight {weight:g}; this doubles the compute per step"] if weight else []

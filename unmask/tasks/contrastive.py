@@ -1,4 +1,4 @@
-"""Vectors against each other: the losses that bring texts together, and how well they find each other."""
+"""Contrastive losses of sentence vectors, and their retrieval and similarity metrics (see embed/task.py for the papers)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unmask.tasks.metrics import spearman
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_UNIFORMITY_VECTORS = 1024  # vectors whose spread is looked at
-MAX_COSINES = 2**22  # cosines computed at a time: at most 32 MB, and as much again for what is left out of them
-MAX_SHOWN = 20
+MAX_UNIFORMITY_VECTORS = 1024  # uniformity compares all pairs of them
+MAX_COSINES = 2**22  # cosines computed at a time: at most 32 MB, plus their exclusion mask
+MAX_SHOWN = 20  # rows in a report
 
 
 def mean_by_text(vectors: Tensor, role: Tensor) -> Tensor:
-    """A vector per text, the mean of its windows'; role ≥ 0 is that of a first window."""
+    """Return the mean vector of each text's windows. The first window of a text has its role (≥ 0), the others have -1."""
     import torch
 
     first = role >= 0
@@ -31,9 +31,10 @@ def mean_by_text(vectors: Tensor, role: Tensor) -> Tensor:
 def in_batch_loss(
     unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperature: float, both: bool = False
 ) -> Tensor:
-    """Sum over the anchors of the cross entropy of their positive among all positives and negatives.
+    """Return the cross-entropy of each anchor's positive among all positives and negatives, summed over the anchors.
 
-    unit (N, D) of length 1; role (N,): 0 anchor, 1 positive, 2 negative; key (N,): equal for equal texts; record (N,).
+    unit: (N, D), of length 1. role: (N,) 0 anchor, 1 positive, 2 negative. key: (N,) equal for equal texts. record: (N,) index.
+    both: add the loss of each positive with respect to the anchors, and halve the sum.
     """
     import torch
     import torch.nn.functional as F
@@ -41,22 +42,23 @@ def in_batch_loss(
     anchors, others = role == 0, role > 0
     logits = unit[anchors] @ unit[others].T / temperature  # (A, C)
     positives = role[others] == 1  # in the order of the anchors
-    right = (record[anchors][:, None] == record[others]) & positives  # one per row
-    target = right.int().argmax(1)
-    asked = key[anchors]
-    same = key[others][None] == key[others][target][:, None]  # the same text as the right one …
-    same |= key[others][None] == asked[:, None]  # … or as the anchor itself …
-    same |= (asked[record[others]] == asked[:, None]) & positives  # … or right for an equal anchor
-    logits = logits.masked_fill(same & ~right, -torch.inf)
+    is_target = (record[anchors][:, None] == record[others]) & positives  # one per row
+    target = is_target.int().argmax(1)
+    anchor_key = key[anchors]
+    # Not negatives: texts equal to the positive, texts equal to the anchor, and positives of an equal anchor.
+    excluded = key[others][None] == key[others][target][:, None]
+    excluded |= key[others][None] == anchor_key[:, None]
+    excluded |= (anchor_key[record[others]] == anchor_key[:, None]) & positives
+    logits = logits.masked_fill(excluded & ~is_target, -torch.inf)
     loss = F.cross_entropy(logits, target, reduction="sum")
     if not both:
         return loss
-    back = logits[:, positives].T
-    return (loss + F.cross_entropy(back, torch.arange(len(back), device=back.device), reduction="sum")) / 2
+    reverse = logits[:, positives].T
+    return (loss + F.cross_entropy(reverse, torch.arange(len(reverse), device=reverse.device), reduction="sum")) / 2
 
 
 def cosent_loss(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
-    """CoSENT of a batch times its pairs: a sum, as losses here are.
+    """Return the CoSENT loss of a batch times its number of pairs, because all losses here are sums.
 
     >>> import torch
     >>> v = torch.eye(2)
@@ -66,111 +68,106 @@ def cosent_loss(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Ten
     import torch
 
     cosine = (a * b).sum(-1) / temperature
-    worse = cosine[None, :] - cosine[:, None]  # (i, j): how far j is above i, and should not be where i has more
-    worse = worse[scores[:, None] > scores[None, :]]
-    return len(a) * torch.logsumexp(torch.cat([worse, worse.new_zeros(1)]), 0)
+    difference = cosine[None, :] - cosine[:, None]  # (i, j): should be negative if pair i has the higher score
+    difference = difference[scores[:, None] > scores[None, :]]
+    return len(a) * torch.logsumexp(torch.cat([difference, difference.new_zeros(1)]), 0)
 
 
 def mean_by_record(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
-    """(rows, D) → (records, D): the mean of a text's windows."""
+    """Average the windows of each record: (rows, D) → (records, D)."""
     out = np.zeros((count, values.shape[1] if values.ndim > 1 else 1), values.dtype)
     np.add.at(out, record, values)
     return out / np.maximum(1, np.bincount(record, minlength=count))[:, None].astype(out.dtype)
 
 
-def retrieval_ranks(a: Any, b: Any, asked: Sequence[str], texts: Sequence[str]) -> list[int]:
-    """The place (from 1) of each b among all, by its cosine with its a; one that is as near as another stands behind it.
+def retrieval_ranks(a: Any, b: Any, anchors: Sequence[str], positives: Sequence[str]) -> list[int]:
+    """Return the rank (from 1) of each b among all b by the cosine with its a. Ties get the worse rank.
 
-    Left out: equal texts, the anchor's own text, and what is right for an equal anchor.
+    Texts equal to the positive or to the anchor, and positives of an equal anchor, are not ranked.
 
     >>> e = np.eye(3)
     >>> retrieval_ranks(e, e[[0, 2, 1]], ["a", "b", "c"], ["x", "y", "z"])
     [1, 3, 3]
     """
-    names: dict[str, int] = {}
-    anchor = np.array([names.setdefault(t, len(names)) for t in asked])
-    text = np.array([names.setdefault(t, len(names)) for t in texts])
+    keys: dict[str, int] = {}
+    anchor = np.array([keys.setdefault(text, len(keys)) for text in anchors])
+    positive = np.array([keys.setdefault(text, len(keys)) for text in positives])
     out: list[int] = []
-    rows = max(1, MAX_COSINES // max(1, len(texts)))
-    for start in range(0, len(asked), rows):
+    rows = max(1, MAX_COSINES // max(1, len(positives)))
+    for start in range(0, len(anchors), rows):
         part = slice(start, start + rows)
         cosine = a[part] @ b.T
-        cosine = cosine if isinstance(cosine, np.ndarray) else cosine.toarray()  # of counted words, mostly zeros
-        own = cosine[np.arange(len(cosine)), np.arange(start, start + len(cosine))]
-        same = (text[part][:, None] == text[None]) | (anchor[part][:, None] == text[None])
-        same |= anchor[part][:, None] == anchor[None]
-        out += (1 + ((cosine >= own[:, None]) & ~same).sum(1)).tolist()
+        cosine = cosine if isinstance(cosine, np.ndarray) else cosine.toarray()  # TF-IDF vectors are sparse
+        target = cosine[np.arange(len(cosine)), np.arange(start, start + len(cosine))]
+        excluded = (positive[part][:, None] == positive[None]) | (anchor[part][:, None] == positive[None])
+        excluded |= anchor[part][:, None] == anchor[None]
+        out += (1 + ((cosine >= target[:, None]) & ~excluded).sum(1)).tolist()
     return out
 
 
 def compare_pairs(
-    a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[str], sizes: Sequence[int]
+    a: np.ndarray, b: np.ndarray, anchors: Sequence[str], positives: Sequence[str], sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Of each pair of vectors the cosine and the place, of the whole vectors and of their first so many numbers."""
+    """Return the cosine and the rank ("place") of each pair of vectors, for the full vectors and for each of the Matryoshka `sizes`."""
     out: list[dict[str, Any]] = [{} for _ in a]
     for size in (a.shape[1], *sizes):
         x, y = l2_normalize(a[:, :size]), l2_normalize(b[:, :size])
-        end = "" if size == a.shape[1] else f"@{size}"
-        for prediction, cosine, place in zip(out, (x * y).sum(1).tolist(), retrieval_ranks(x, y, asked, texts)):
-            prediction |= {f"similarity{end}": cosine, f"place{end}": place}
+        suffix = "" if size == a.shape[1] else f"@{size}"
+        for prediction, cosine, rank in zip(out, (x * y).sum(1).tolist(), retrieval_ranks(x, y, anchors, positives)):
+            prediction |= {f"similarity{suffix}": cosine, f"place{suffix}": rank}
     return out
 
 
 def uniformity(vectors: np.ndarray) -> float:
-    """How evenly vectors are spread over the sphere (2005.10242), its sign turned: higher is better, 0 = all are one.
+    """Return the negated uniformity loss (2005.10242): how evenly vectors cover the sphere. Higher is better; 0 = all are equal.
 
     >>> uniformity(np.ones((3, 2))), round(uniformity(np.eye(2)), 3)
     (0.0, 4.0)
     """
     gram = l2_normalize(vectors) @ l2_normalize(vectors).T
-    apart = 2 - 2 * gram[~np.eye(len(gram), dtype=bool)]  # squared distances
-    return abs(float(-np.log(np.mean(np.exp(-2 * np.round(apart, 12)))))) if len(apart) else 0.0
+    distances = 2 - 2 * gram[~np.eye(len(gram), dtype=bool)]  # squared
+    return abs(float(-np.log(np.mean(np.exp(-2 * np.round(distances, 12)))))) if len(distances) else 0.0
 
 
 def score(
     predictions: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], sizes: Sequence[int]
 ) -> dict[str, float]:
-    """Spearman of scored pairs; recall and MRR of others; how evenly the vectors of plain text are spread."""
+    """Return Spearman's correlation for scored pairs, recall and MRR for other pairs, and uniformity for single texts."""
     if not predictions:
         return {}
-    if all("vector" in prediction for prediction in predictions):
-        return {
-            "uniformity": uniformity(
-                np.array([prediction["vector"] for prediction in predictions[:MAX_UNIFORMITY_VECTORS]], np.float64)
-            )
-        }
-    if not all("similarity" in prediction for prediction in predictions):
+    if all("vector" in p for p in predictions):
+        vectors = np.array([p["vector"] for p in predictions[:MAX_UNIFORMITY_VECTORS]], np.float64)
+        return {"uniformity": uniformity(vectors)}
+    if not all("similarity" in p for p in predictions):
         return {}
     out: dict[str, float] = {}
-    for end in ("", *(f"@{size}" for size in sizes)):
+    for suffix in ("", *(f"@{size}" for size in sizes)):
         if all("score" in r for r in records):
-            found = spearman([r["score"] for r in records], [a[f"similarity{end}"] for a in predictions])
-            out[f"spearman{end}"] = found or 0.0  # a model that finds all pairs alike has learnt nothing
+            correlation = spearman([r["score"] for r in records], [p[f"similarity{suffix}"] for p in predictions])
+            out[f"spearman{suffix}"] = correlation or 0.0  # undefined if all similarities are equal
         else:
-            place = np.array([a[f"place{end}"] for a in predictions])
-            out[f"mrr{end}"] = float((1 / place).mean())
-            if not end:
-                out |= {f"recall@{k}": float((place <= k).mean()) for k in (1, 5, 10)}
+            rank = np.array([p[f"place{suffix}"] for p in predictions])
+            out[f"mrr{suffix}"] = float((1 / rank).mean())
+            if not suffix:
+                out |= {f"recall@{k}": float((rank <= k).mean()) for k in (1, 5, 10)}
     return out
 
 
 def details(predictions: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """For a report: what is furthest from where it should be."""
-    if not predictions or not all("similarity" in prediction for prediction in predictions):
+    """Return the pairs with the largest errors, for a report."""
+    if not predictions or not all("similarity" in p for p in predictions):
         return {}
-    rows = [
-        {"location": r.get("location", ""), "text": f"{r['text']} | {r['positive']}", "score": a["similarity"]}
-        for a, r in zip(predictions, records)
-    ]
-    for row, a, r in zip(rows, predictions, records):
-        expected, predicted = (f"{r['score']:g}", f"{a['similarity']:.3f}") if "score" in r else ("1", str(a["place"]))
-        row |= {"expected": expected, "predicted": predicted}
+    rows = []
+    for p, r in zip(predictions, records):
+        expected, predicted = (f"{r['score']:g}", f"{p['similarity']:.3f}") if "score" in r else ("1", str(p["place"]))
+        row = {"location": r.get("location", ""), "text": f"{r['text']} | {r['positive']}", "score": p["similarity"]}
+        rows.append(row | {"expected": expected, "predicted": predicted})
     if all("score" in r for r in records):
-        truth, cosine = np.array([r["score"] for r in records]), np.array([a["similarity"] for a in predictions])
-        wide = max(float(np.ptp(truth)), 1e-12), max(float(np.ptp(cosine)), 1e-12)
-        far = np.abs((truth - truth.min()) / wide[0] - (cosine - cosine.min()) / wide[1])
-        scatter = {"scatter": {"truth": truth.tolist(), "predicted": cosine.tolist()}}
-        return scatter | {"errors": [rows[n] for n in np.argsort(-far, kind="stable")[:MAX_SHOWN]]}
-    place = np.array([a["place"] for a in predictions])
-    wrong = [rows[n] for n in np.argsort(-place, kind="stable") if place[n] > 1]
-    return {"errors": wrong[:MAX_SHOWN], "examples": [row for row, p in zip(rows, place) if p == 1][:10]}
+        y_true, cosine = np.array([r["score"] for r in records]), np.array([p["similarity"] for p in predictions])
+        true_range, cosine_range = (max(float(np.ptp(x)), 1e-12) for x in (y_true, cosine))
+        error = np.abs((y_true - y_true.min()) / true_range - (cosine - cosine.min()) / cosine_range)
+        scatter = {"scatter": {"truth": y_true.tolist(), "predicted": cosine.tolist()}}
+        return scatter | {"errors": [rows[n] for n in np.argsort(-error, kind="stable")[:MAX_SHOWN]]}
+    rank = np.array([p["place"] for p in predictions])
+    wrong = [rows[n] for n in np.argsort(-rank, kind="stable") if rank[n] > 1]
+    return {"errors": wrong[:MAX_SHOWN], "examples": [row for row, n in zip(rows, rank) if n == 1][:10]}

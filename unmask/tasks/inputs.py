@@ -1,7 +1,4 @@
-"""What a person asks of a task, as a record: so many texts as the task takes, each of them text, and nothing dropped.
-
-All follows from the input fields of the task's spec (`labels/fields.py`).
-"""
+"""Turn a user's inputs into records of a task, and check them against the input fields of its spec (`labels/fields.py`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,72 +10,75 @@ from unmask.tasks.spec import TaskSpec
 
 
 def input_texts(spec: TaskSpec, records: Sequence[Record]) -> list[Any]:
-    """All that they ask about: texts, and lists of texts."""
+    """Return all inputs of the records: texts, and lists of texts."""
     keys = [field.key for field in spec.fields if field.holds in ("text", "texts") and field.use != "target"]
     return [record[key] for record in records for key in keys if key in record]
 
 
 def make_record(spec: TaskSpec, *parts: Any) -> Record:
-    """Parts in the order of the fields. Several texts may be one list, after which come the fields that are not required; else they are last."""
-    least, most = spec.num_inputs
-    if len(parts) < least or (most is not None and len(parts) > most):
-        raise UserError(f"{len(parts)} texts for the task {spec.name}", expected=spec.input_description)
+    """Return the record of input texts in the order of the fields.
+
+    The texts of a field of several texts (`choices`) come last. They may also be one list, which the optional fields may follow.
+    """
+    min_inputs, max_inputs = spec.num_inputs
+    if len(parts) < min_inputs or (max_inputs is not None and len(parts) > max_inputs):
+        raise UserError(f"{len(parts)} texts given for the task {spec.name}", expected=spec.input_description)
     for part in parts:
-        for each in part if isinstance(part, list | tuple) and most is None else (part,):
-            if not isinstance(each, str):
-                raise UserError(f"{each!r:.80} is {type(each).__name__}, not text", expected=spec.input_description)
-    several = next((field for field in spec.inputs if field.holds == "texts"), None)
-    single = [field for field in spec.inputs if field.holds != "texts" and (field.required or several is None)]
+        for text in part if isinstance(part, list | tuple) and max_inputs is None else (part,):
+            if not isinstance(text, str):
+                raise UserError(f"{text!r:.80} is {type(text).__name__}, not text", expected=spec.input_description)
+    list_field = next((field for field in spec.inputs if field.holds == "texts"), None)
+    single = [field for field in spec.inputs if field.holds != "texts" and (field.required or list_field is None)]
     record: Record = {field.key: part for field, part in zip(single, parts)}
-    if several:
+    if list_field:
         rest = list(parts[len(single) :])
         optional = [field for field in spec.inputs if not field.required]
         if rest and isinstance(rest[0], list | tuple) and len(rest) <= 1 + len(optional):
             record |= {field.key: part for field, part in zip(optional, rest[1:]) if part}
             rest = list(rest[0])
-        if len(rest) < several.min_count or not all(isinstance(each, str) for each in rest):
-            raise UserError(f"{len(rest)} {several.name}", expected=spec.input_description)
-        record[several.key] = rest
+        if len(rest) < list_field.min_count or not all(isinstance(text, str) for text in rest):
+            raise UserError(f"{len(rest)} {list_field.name} given", expected=spec.input_description)
+        record[list_field.key] = rest
     if spec.output == "span" and (empty := next((key for key, text in record.items() if not text.strip()), None)):
         raise UserError(f"the {empty} is empty", expected=spec.input_description)
     return record
 
 
 def check_record(spec: TaskSpec, item: Any, number: int) -> Record:
-    """A text, its parts, or a record, as a record that the task can answer."""
+    """Return a record that the task can predict, from a text, a list of its inputs, or a record."""
     if not isinstance(item, dict):
         return make_record(spec, *item) if isinstance(item, list | tuple) else make_record(spec, item)
-    at, needed = item.get("location", f"record {number}"), required_fields(spec.fields, labelled=False)
-    lacking = next((key for key in needed if key not in item), None)
-    if lacking is not None:
-        raise UserError(f"{at} has no {lacking!r}: {item!r:.80}", expected=f"the keys {', '.join(needed)}")
+    location, required = item.get("location", f"record {number}"), required_fields(spec.fields, labeled=False)
+    missing = next((key for key in required if key not in item), None)
+    if missing is not None:
+        raise UserError(f"{location} has no {missing!r}: {item!r:.80}", expected=f"the keys {', '.join(required)}")
     for field in spec.fields:
-        held = item.get(field.key, () if field.holds == "texts" else "")
         if field.use == "target":
             continue
-        if field.holds == "text" and not isinstance(held, str):
-            raise UserError(f"{at}: {field.key} is {type(held).__name__}, not text: {held!r:.40}")
+        value = item.get(field.key, () if field.holds == "texts" else "")
+        if field.holds == "text" and not isinstance(value, str):
+            raise UserError(f"{location}: {field.key} is {type(value).__name__}, not text: {value!r:.40}")
         if field.holds == "texts" and not (
-            isinstance(held, list | tuple) and all(isinstance(text, str) for text in held)
+            isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
         ):
-            raise UserError(f"{at}: {field.key} is no list of texts: {held!r:.60}")
-    _check_second(spec, item, at)
+            raise UserError(f"{location}: {field.key} is not a list of texts: {value!r:.60}")
+    _check_second_text(spec, item, location)
     return item
 
 
-def _check_second(spec: TaskSpec, item: Record, at: str) -> None:
-    """A second text where the model learnt from single ones, or none where it learnt from pairs, is refused."""
+def _check_second_text(spec: TaskSpec, item: Record, location: str) -> None:
+    """Raise UserError if a model trained on pairs gets a single text, or one trained on single texts gets a pair."""
     trained_on = {field.name: field.required for field in spec.inputs}
     for field in spec.fields:
         if field.use != "input" or field.required or field.holds != "text" or trained_on.get(field.name) is False:
             continue
-        paired = field.name in trained_on
-        if paired != (field.key in item):
-            what = f"{field.caption.lower()} ({field.name})"
+        on_pairs = field.name in trained_on
+        if on_pairs != (field.key in item):
+            text = f"{field.caption.lower()} ({field.name})"
             raise UserError(
-                f"{at} has {'no' if paired else 'a'} {what}, and the model learnt from {'pairs' if paired else 'single texts'}",
+                f"{location} has {'no' if on_pairs else 'a'} {text}, but the model was trained on {'pairs' if on_pairs else 'single texts'}",
                 expected=spec.input_description,
-                hint=f"--column {field.name}=NAME" if paired else "the texts without that column or key",
+                hint=f"--column {field.name}=NAME" if on_pairs else f"remove the column or key {field.key!r}",
             )
 
 

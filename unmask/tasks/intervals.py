@@ -1,7 +1,7 @@
-"""How sure a score is: 95 % intervals of what a model reached on so many records.
+"""95% confidence intervals of a model's scores.
 
-A share of right records has Wilson's interval (1927). Any other score is computed again on records drawn with replacement
-(bootstrap, Efron 1979), as often as a few seconds allow; a score that takes longer gets none.
+A fraction of correct records gets the Wilson interval (1927). Other scores get a bootstrap interval (Efron 1979), unless
+NUM_RESAMPLES scorings take longer than MAX_SECONDS.
 """
 
 import time
@@ -16,40 +16,40 @@ from unmask.seeds import generator
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Task
 
-DRAWS, SECONDS = 200, 10.0
-FEWEST = 10  # records below which drawing them again says nothing
+NUM_RESAMPLES, MAX_SECONDS = 200, 10.0
+MIN_RECORDS = 10  # fewer are too few to bootstrap
 
 
 def intervals(
-    task: Task, predictions: Sequence[Any], records: Sequence[Any], reached: Mapping[str, float]
+    task: Task, predictions: Sequence[Any], records: Sequence[Any], scores: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
-    """Score → (low, high) for those of `reached` that have one."""
+    """Return {score name: (low, high)} for those of `scores` that have an interval."""
     n = len(records)
-    whole = {key: value for key, value in reached.items() if metric(key).kind == "score" and finite(value)}
-    found = {
+    scores = {key: value for key, value in scores.items() if metric(key).kind == "score" and finite(value)}
+    out = {
         key: wilson_interval(round(value * n), n)
-        for key, value in whole.items()
+        for key, value in scores.items()
         if metric(key).is_per_record and 0 <= value <= 1 and n
     }
-    others = [key for key in whole if key not in found]
-    if not others or n < FEWEST or not _independent(task.SPEC, records):
-        return found
-    rng, drawn, begun = generator(0, "bootstrap", n), [], time.monotonic()
-    for _ in range(DRAWS):
-        chosen = rng.integers(0, n, n).tolist()
-        drawn.append(task.score([predictions[i] for i in chosen], [records[i] for i in chosen]))
-        if time.monotonic() - begun > SECONDS:
-            return found
+    others = [key for key in scores if key not in out]
+    if not others or n < MIN_RECORDS or not _independent(task.SPEC, records):
+        return out
+    rng, samples, start_time = generator(0, "bootstrap", n), [], time.monotonic()
+    for _ in range(NUM_RESAMPLES):
+        indices = rng.integers(0, n, n).tolist()
+        samples.append(task.score([predictions[i] for i in indices], [records[i] for i in indices]))
+        if time.monotonic() - start_time > MAX_SECONDS:
+            return out
     for key in others:
-        values = [d[key] for d in drawn if finite(d.get(key))]
-        if len(values) > DRAWS // 2:  # a label that many drawings lack has no score there
+        values = [sample[key] for sample in samples if finite(sample.get(key))]
+        if len(values) > NUM_RESAMPLES // 2:  # the score of a rare label is undefined in resamples without it
             low, high = np.quantile(values, [0.025, 0.975])
-            if low < high:  # nothing but right answers: drawing them again cannot tell how sure that is
-                found[key] = (min(float(low), whole[key]), max(float(high), whole[key]))
-    return found
+            if low < high:  # if all predictions are correct, every resample has the same score
+                out[key] = (min(float(low), scores[key]), max(float(high), scores[key]))
+    return out
 
 
 def _independent(spec: TaskSpec, records: Sequence[Any]) -> bool:
-    """Whether a record's part in a score is its own. Not so of a place among all of them: records drawn twice would be each other's rivals."""
+    """Whether records contribute to a score independently. A rank among all records does not: duplicates in a resample would compete."""
     targets = [field.key for field in spec.fields if field.use == "target"]
     return not spec.ranked_field or all(any(key in record for key in targets) for record in records)

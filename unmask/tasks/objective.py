@@ -1,7 +1,7 @@
-"""TaskObjective: a task as the trainer sees it. The task says what its terms are (`outputs`); all else follows from its spec.
+"""TaskObjective: adapter that gives a task the interface of an objective, for the trainer.
 
-What is trained beside the task wraps it: a teacher's logits (teacher.py), MLM on a masked copy (aux_mlm.py). Where several processes train a
-loss that compares the records of a batch, each has those of all (`Gathered`).
+The task computes its loss terms (`loss_terms`); its spec determines everything else. Additional losses wrap the task: a teacher's logits
+(teacher.py) and MLM on a masked copy (aux_mlm.py). `GatheredObjective` is for a loss with in-batch negatives and several processes.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class TaskObjective(Objective):
         self.task, self.name, self.terms, self.heads = task, task.name, task.SPEC.terms, task.heads
         self.weights = task.SPEC.training.loss_weights
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         training, settings = self.task.SPEC.training, self.task.settings
         if training.token_masking:
             example = mask_tokens(example, self.tokenizer, settings.token_mask_rate, rng)
@@ -43,20 +43,20 @@ class TaskObjective(Objective):
         return self.sums(self.task.loss_terms(model, batch), batch)
 
     def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
-        """The task's terms, of one forward pass → sums with counts."""
+        """Return the sum and the count of each term of one forward pass."""
         return {name: (term.loss(), len(term.targets)) for name, term in terms.items()}
 
 
-class Gathered(TaskObjective):
-    """With the vectors of all processes."""
+class GatheredObjective(TaskObjective):
+    """Compares the records of a batch over all processes."""
 
     def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
-        found: Terms = {}
+        out: Terms = {}
         for name, term in terms.items():
             assert isinstance(term, Contrastive)
-            whole, count = term.all_gathered(), len(term.targets)
-            found[name] = (all_gather.share(whole.loss(), count / len(whole.targets)), count)
-        return found
+            gathered, count = term.all_gathered(), len(term.targets)
+            out[name] = (all_gather.local_share(gathered.loss(), count / len(gathered.targets)), count)
+        return out
 
     def join_collectives(self, device: torch.device) -> None:
         for _ in self.terms:
@@ -64,20 +64,20 @@ class Gathered(TaskObjective):
 
 
 def objective_of(task: Task, processes: int = 1) -> TaskObjective:
-    """What the trainer minimises; `processes`: those whose records a batch's are compared with."""
-    return Gathered(task) if processes > 1 and task.SPEC.training.in_batch_negatives else TaskObjective(task)
+    """Return the objective that the trainer minimizes. In-batch negatives come from the batches of `processes` processes."""
+    return GatheredObjective(task) if processes > 1 and task.SPEC.training.in_batch_negatives else TaskObjective(task)
 
 
 def check(recipe: Recipe, spec: TaskSpec) -> None:
-    """Refuses a setting that the task's training would ignore."""
+    """Raise UserError for a setting that the task's training would ignore."""
     if recipe.task.token_mask_rate and not spec.training.token_masking:
         raise UserError(
-            f"task.token_mask_rate={recipe.task.token_mask_rate:g} with the task {spec.name}: its tokens are never masked in training",
-            expected=f"with one of {', '.join(tasks_with('token_masking'))}",
-            hint="leave task.token_mask_rate out",
+            f"the task {spec.name} does not support task.token_mask_rate (given: {recipe.task.token_mask_rate:g})",
+            expected=f"one of the tasks {', '.join(tasks_with('token_masking'))}",
+            hint="remove task.token_mask_rate",
         )
 
 
 def tasks_with(trait: str) -> list[str]:
-    """Names of the tasks whose `SPEC.training` says yes."""
+    """Return the names of the tasks whose `SPEC.training` has the trait."""
     return sorted(name for name, task in TASKS.working() if getattr(task.SPEC.training, trait))

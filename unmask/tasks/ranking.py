@@ -1,22 +1,22 @@
-"""How good an order of passages is, as trec_eval counts it.
+"""Ranking metrics with the definitions of trec_eval.
 
-A passage is relevant when its relevance is above 0; nDCG's gains are the relevances themselves. What is not judged counts as not
-relevant; relevant passages that were not found count as missed. A query without a relevant passage scores 0. Equal scores are
-broken as trec_eval does it: the passage whose id is later in the alphabet comes first, which has nothing to do with its relevance.
+A passage is relevant if its relevance is above 0; the gains of nDCG are the relevances themselves. A passage without a judgment is
+not relevant, and a relevant passage that was not retrieved counts as a miss. A query without a relevant passage scores 0. As in
+trec_eval, ties are broken by passage id in descending alphabetical order, which is independent of relevance.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-CUTOFF = 10
-RECALL = (1, 5, 10, 100)
+NDCG_CUTOFF = 10
+RECALL_CUTOFFS = (1, 5, 10, 100)
 
 
 def rank_order(scores: Sequence[float] | np.ndarray, ids: Sequence[str] | None = None) -> np.ndarray:
-    """Places of the scores, best first; equal ones by id from the end of the alphabet (without ids: the later first).
+    """Return the indices of the scores, best first. Ties are broken by id in descending order (without ids: the later one first).
 
-    >>> order([0.5, 0.9, 0.5], ["a", "b", "c"]).tolist()
+    >>> rank_order([0.5, 0.9, 0.5], ["a", "b", "c"]).tolist()
     [1, 2, 0]
     """
     scores = np.asarray(scores, np.float64)
@@ -24,24 +24,24 @@ def rank_order(scores: Sequence[float] | np.ndarray, ids: Sequence[str] | None =
     return np.lexsort((-ties, -scores))
 
 
-def ranking_metrics(found: Sequence[float] | np.ndarray, judged: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Scores of one query: `found` are the relevances in the order found, `judged` all that are known.
+def ranking_metrics(ranked: Sequence[float] | np.ndarray, judged: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Return the metrics of one query. `ranked`: relevances in the order of the ranking; `judged`: all known relevances.
 
-    >>> {k: round(v, 3) for k, v in ranked([0, 1, 0], [1, 0, 0, 1]).items()}
+    >>> {k: round(v, 3) for k, v in ranking_metrics([0, 1, 0], [1, 0, 0, 1]).items()}
     {'ndcg@10': 0.387, 'mrr': 0.5, 'map': 0.25, 'recall@1': 0.0, 'recall@5': 0.5, 'recall@10': 0.5, 'recall@100': 0.5}
     """
-    gains = np.maximum(np.asarray(found, np.float64), 0.0)
+    gains = np.maximum(np.asarray(ranked, np.float64), 0.0)
     ideal = -np.sort(-np.maximum(np.asarray(judged, np.float64), 0.0))
-    hits, relevant = gains > 0, int((ideal > 0).sum())
-    best = _dcg(ideal[:CUTOFF])
-    places = np.flatnonzero(hits) + 1  # 1-based ranks of what is relevant
+    hits, num_relevant = gains > 0, int((ideal > 0).sum())
+    ideal_dcg = _dcg(ideal[:NDCG_CUTOFF])
+    ranks = np.flatnonzero(hits) + 1  # of the relevant passages, from 1
     out = {
-        "ndcg@10": _dcg(gains[:CUTOFF]) / best if best else 0.0,
-        "mrr": 1.0 / places[0] if len(places) else 0.0,
-        "map": float((np.arange(1, len(places) + 1) / places).sum()) / relevant if relevant else 0.0,
+        "ndcg@10": _dcg(gains[:NDCG_CUTOFF]) / ideal_dcg if ideal_dcg else 0.0,
+        "mrr": 1.0 / ranks[0] if len(ranks) else 0.0,
+        "map": float((np.arange(1, len(ranks) + 1) / ranks).sum()) / num_relevant if num_relevant else 0.0,
     }
     return {k: float(v) for k, v in out.items()} | {
-        f"recall@{k}": float(hits[:k].sum()) / relevant if relevant else 0.0 for k in RECALL
+        f"recall@{k}": float(hits[:k].sum()) / num_relevant if num_relevant else 0.0 for k in RECALL_CUTOFFS
     }
 
 
@@ -52,19 +52,19 @@ def _dcg(gains: np.ndarray) -> float:
 def evaluate_run(
     run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """Query → its scores, for every query that has judgements; one that the run lacks found nothing."""
+    """Return the metrics of every query that has judgments. A query that is missing in the run has an empty ranking."""
     out = {}
     for query, judged in qrels.items():
         ids = list(run.get(query, {}))
         scores = [run[query][i] for i in ids]
-        found = [judged.get(ids[n], 0.0) for n in rank_order(scores, ids)]
-        out[query] = ranking_metrics(found, list(judged.values()))
+        ranked = [judged.get(ids[n], 0.0) for n in rank_order(scores, ids)]
+        out[query] = ranking_metrics(ranked, list(judged.values()))
     return out
 
 
 def mean_metrics(per_query: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """
-    >>> mean([{"mrr": 1.0}, {"mrr": 0.5}])
+    >>> mean_metrics([{"mrr": 1.0}, {"mrr": 0.5}])
     {'mrr': 0.75}
     """
     return {name: float(np.mean([q[name] for q in per_query])) for name in (per_query[0] if per_query else ())}

@@ -1,10 +1,11 @@
-"""Task: how records become rows, rows a loss and answers, and answers scores.
+"""Base class of fine-tuning tasks: encoding of records, loss, prediction and metrics.
 
-A user's file becomes records (`SPEC.form`), a record becomes rows (`rows`), what the model gives for the rows becomes an answer
-(`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
+`SPEC.data_format` reads a user's file into records. `encode` turns a record into rows, `forward` computes the model's outputs for
+the rows, `decode` turns the outputs into predictions, and `score` compares the predictions with the records. `decode` uses numpy
+only, so that an exported model can predict without torch.
 
-What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
-the dev set (`tune`: thresholds, a temperature), is `learnt`: plain values that go into the folder's unmask.json.
+`task_state` holds plain values that are fitted to the data: `fit_state` fits the labels to the training records, and `calibrate`
+fits thresholds or a temperature to the dev set. It is saved in the model folder's unmask.json.
 """
 
 from __future__ import annotations
@@ -41,34 +42,34 @@ if TYPE_CHECKING:
 
 Prediction = dict[str, Any]
 Records = Sequence[Record]
-Update = Callable[[float, float, str], None]  # done, total, what is going on
-CHUNK_SIZE = 2000  # records whose rows and logits are held at a time
-MIN_LENGTH = 8  # tokens per row, special ones included
-DEFAULT_MAX_LENGTH = 512  # tokens per row unless more is asked for: attention costs their square
+Update = Callable[[float, float, str], None]  # progress callback: done, total, description
+CHUNK_SIZE = 2000  # records whose rows and logits are in memory at a time
+MIN_LENGTH = 8  # tokens per row, including special tokens
+DEFAULT_MAX_LENGTH = 512  # tokens per row; the cost of attention is quadratic in it
 
 
 class Backend(Protocol):
-    """What computes an answer: a Model, or an engine of `inference/`, which may do without torch."""
+    """Computes the outputs of rows: a Model, or an engine of `inference/`, which may work without torch."""
 
     config: ModelConfig
 
     def forward_rows(
         self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
     ) -> list[np.ndarray]:
-        """A task's forward pass over one group of rows: values per row, where padding is too."""
+        """Run a task's forward pass over one group of rows. Return the values of each row, including its padding."""
         ...
 
 
 @dataclass
 class Outputs:
-    """What a model gave for every row of some records."""
+    """The model's output values for every row of some records."""
 
     values: list[np.ndarray]  # per row
     examples: list[Example]
-    record_index: np.ndarray  # (rows,) the number of the record that each is of
+    record_index: np.ndarray  # (rows,) index of the record that each row belongs to
 
     def record_means(self) -> np.ndarray:
-        """(records, …): of a record in several windows the mean of their values."""
+        """Return (records, …): the mean of each record's values over its windows."""
         values = np.stack(self.values).astype(np.float64)
         sums = np.zeros((int(self.record_index.max()) + 1, *values.shape[1:]))
         np.add.at(sums, self.record_index, values)
@@ -77,43 +78,41 @@ class Outputs:
 
 @dataclass(frozen=True)
 class FitContext:
-    """What `study` may look at beside the records."""
+    """Inputs of `fit_state` in addition to the training records."""
 
     recipe: Recipe
-    config: ModelConfig  # of the model that the run begins with
+    config: ModelConfig  # of the initial model
     tokenizer: Tokenizer
-    eval_records: Sequence[
-        Record
-    ] = ()  # of dev and test: nothing is learnt from them, but something may be wrong there
+    eval_records: Sequence[Record] = ()  # dev and test records: checked for errors, never used for fitting
 
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What training records say before the first step."""
+    """Result of `fit_state`: the task state, and facts about the training records."""
 
-    task_state: dict[str, Any]  # what the task has to remember
-    strata: Sequence[str] = ()  # of each record, what a dev set should have its share of; none: all are alike
-    description: str = ""  # the records in a line: labels with their counts
+    task_state: dict[str, Any]
+    strata: Sequence[str] = ()  # stratum of each record, for a stratified dev split; () = not stratified
+    description: str = ""  # one line about the records: labels with their counts
     findings: Sequence[Finding] = ()
 
 
 def resolve_max_length(recipe: Recipe, config: ModelConfig) -> int:
-    """Tokens per row: --max-length, or a default."""
-    most = config.max_positions
-    if recipe.task.max_length and not MIN_LENGTH <= recipe.task.max_length <= most:
-        what = f"the model has {most:,} positions" if recipe.task.max_length > most else "no room for a text"
-        raise UserError(f"--max-length {recipe.task.max_length}: {what}", expected=f"{MIN_LENGTH} to {most:,}")
-    return recipe.task.max_length or min(DEFAULT_MAX_LENGTH, most)
+    """Return the tokens per row: --max-length, or a default."""
+    length, limit = recipe.task.max_length, config.max_positions
+    if length and not MIN_LENGTH <= length <= limit:
+        reason = f"the model has {limit:,} positions" if length > limit else "this leaves no room for a text"
+        raise UserError(f"--max-length {length}: {reason}", expected=f"{MIN_LENGTH} to {limit:,}")
+    return length or min(DEFAULT_MAX_LENGTH, limit)
 
 
 class Task:
     SPEC: ClassVar[TaskSpec]
     name: str
-    heads: tuple[str, ...]  # of the model; "lm|mlm" = the one that its family has, known when it is bound
-    config: ModelConfig | None = None  # of the model that it is bound to
+    heads: tuple[str, ...]  # of the model; `bind` resolves "lm|mlm" to the one that the model's family has
+    config: ModelConfig | None = None  # of the model; set by `bind`
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         if "SPEC" in vars(cls):
             cls.name, cls.heads = cls.SPEC.name, cls.SPEC.heads
 
@@ -124,20 +123,20 @@ class Task:
 
     @cached_property
     def windowing(self) -> Windowing:
-        """How records become rows of `task_state["length"]` tokens, and what happened to those that are longer."""
+        """Cuts texts into rows of `task_state["length"]` tokens, and counts the texts that are longer."""
         return Windowing(
             self.tokenizer, int(self.task_state["length"]), self.settings.overflow, self.spec.truncation_note
         )
 
     @classmethod
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        """SPEC bound to one model: what follows from its settings, from what was learnt, and from its config."""
+        """Return SPEC bound to one model, given its settings, task state and config."""
         labels = tuple(task_state.get("labels", ()))
         return cls.SPEC.bind(labels=labels, config_overrides={"labels": labels} if labels else {})
 
     @property
     def spec(self) -> TaskSpec:
-        """What `make_spec` says, with the pooling that the settings ask for."""
+        """The result of `make_spec`, with the pooling of the settings."""
         spec, pooling = self.make_spec(self.settings, self.task_state, self.config), self.settings.pooling
         if spec.bound is None or spec.training.pooling != "head" or pooling == "auto":
             return spec
@@ -147,12 +146,12 @@ class Task:
 
     @final
     def bind(self, config: ModelConfig) -> None:
-        """Told the config of the model."""
+        """Set the config of the model, and resolve the task's heads for it."""
         self.config, self.heads = config, resolve_heads(self.heads, config)
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
-        """Refuses what cannot work, before weights are read."""
+        """Raise UserError if the task cannot work with this recipe and model. Called before weights are read."""
         check_compatibility(cls.SPEC, recipe, config)
 
     # ----------------------------------------------------------------------------------------------- records
@@ -161,7 +160,10 @@ class Task:
     def fit_state(
         cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
     ) -> DataSummary:
-        """Fit the task state to the training records: first to all of them; then, with the result as `previous`, to those not in the dev set."""
+        """Fit the task state to the training records.
+
+        Called twice: first with all records; then, after the dev set is split off, with the remaining ones and the first result as `previous`.
+        """
         if previous is not None:
             return DataSummary(dict(previous))
         labels = fixed_labels(cls.SPEC)
@@ -172,32 +174,36 @@ class Task:
 
     @classmethod
     def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
-        """What a model of this task in another program's folder has learnt; None: the folder is of something else."""
+        """Return the task state of a model folder that another program wrote, or None if its model is not of this task."""
         return {"length": min(DEFAULT_MAX_LENGTH, config.max_positions)} if cls.name in heads else None
 
     # --------------------------------------------------------------------------------------------------- loss
 
     def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
-        """The terms of the loss, from one forward pass: here one, of one head.
+        """Return the terms of the loss from one forward pass. This default has one term, computed from one head.
 
-        It reads the positions that `encode` has given as "<term>.positions" (in a decoder "<term>.decoder_positions"), else what the head reads of a row.
+        The head reads the positions in the label "<term>.positions" ("<term>.decoder_positions" for a decoder) that `encode` sets. Without
+        such a label it reads its own default positions.
         """
         from unmask.tasks.terms import TERMS, BinaryCrossEntropy
 
-        (term,), head, kind = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
-        at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "decoder_positions"))
-        hidden = model.encode(batch, at if at is not None or written is not None else model.head_positions(head, batch))
-        logits = model.logits(
-            head, hidden if written is None else model.decode(batch, hidden, written), batch.attention_mask
-        )
+        (term,), head, term_class = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
+        positions = batch.labels.get(f"{term}.positions")
+        decoder_positions = batch.labels.get(f"{term}.decoder_positions")
+        if positions is None and decoder_positions is None:
+            positions = model.head_positions(head, batch)
+        hidden = model.encode(batch, positions)
+        if decoder_positions is not None:
+            hidden = model.decode(batch, hidden, decoder_positions)
+        logits = model.logits(head, hidden, batch.attention_mask)
         if self.SPEC.grouped:
             logits = logits.flatten().float()
             if batch.group_ids is None:
-                kind = BinaryCrossEntropy  # each row by itself
+                term_class = BinaryCrossEntropy  # rows are independent of each other
             else:
                 logits = pad_by_record(logits, batch.group_ids.bincount())
         return {
-            term: kind(
+            term: term_class(
                 logits=logits,
                 targets=batch.labels[f"{term}.targets"],
                 weights=batch.labels.get(WEIGHTS),
@@ -205,71 +211,72 @@ class Task:
             )
         }
 
-    # ------------------------------------------------------------------------------------------------ answers
+    # -------------------------------------------------------------------------------------------- predictions
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labeled: bool = True) -> list[Example]:
+        """Return the rows of a record, with the targets as labels if `labeled`."""
         raise NotImplementedError(f"{type(self).__name__}.encode")
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
+        """Return the head's output: (B, …) per row, (B, T, …) per token, or (B,) if `SPEC.grouped`."""
         values = model.head_output(self.heads[0], batch)
         return values.flatten() if self.SPEC.grouped else values
 
     @final
     def compute_outputs(self, model: Backend, records: Sequence[Record], update: Update | None = None) -> Outputs:
-        """Rows of like length are computed together; the order of the records stays. What writes text gives its tokens."""
-        encoded = [self.encode(record, labelled=False) for record in records]
-        examples = [e for several in encoded for e in several]
-        record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
+        """Compute the outputs in the order of the records. Rows of similar length share a batch; a text task generates tokens."""
+        encoded = [self.encode(record, labeled=False) for record in records]
+        examples = [row for rows in encoded for row in rows]
+        record_index = np.repeat(np.arange(len(encoded)), [len(rows) for rows in encoded])
         if self.SPEC.output == "text":
             from unmask.model.generate import generate
 
             prompts, network = [e.input_ids.tolist() for e in examples], cast("Any", model)
-            made = generate(network, prompts, update=update, **self.bound.generation)
-            return Outputs([np.array(new, np.int64) for new in made], examples, record)
+            generated = generate(network, prompts, update=update, **self.bound.generation)
+            return Outputs([np.array(ids, np.int64) for ids in generated], examples, record_index)
         values: list[np.ndarray] = [np.empty(0)] * len(examples)
         done = 0
         for group in batch_by_length([len(e) for e in examples]):
-            found = model.forward_rows(self.forward, [examples[n] for n in group], self.tokenizer.pad)
-            for n, row in zip(group, found):
-                values[n] = row[: len(examples[n])] if self.SPEC.output_per == "token" else row
+            outputs = model.forward_rows(self.forward, [examples[n] for n in group], self.tokenizer.pad)
+            for n, value in zip(group, outputs):
+                values[n] = value[: len(examples[n])] if self.SPEC.output_per == "token" else value
             done += len(group)
             if update:
                 update(done, len(examples), "")
-        return Outputs(values, examples, record)
+        return Outputs(values, examples, record_index)
 
     def decode(self, outputs: Outputs) -> list[Prediction]:
-        """An answer per record."""
+        """Return one prediction per record."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
     @final
     def predict(self, model: Backend, records: Sequence[Record], update: Update | None = None) -> list[Prediction]:
-        """In the order of the records; some at a time, since the logits of a whole file may not fit into memory."""
+        """Predict in the order of the records, in chunks, because the logits of a whole file may not fit into memory."""
         size = len(records) if self._needs_all_records(records) else CHUNK_SIZE
         predictions: list[Prediction] = []
         for start in range(0, len(records), max(1, size)):
-            part = records[start : start + size]
+            chunk = records[start : start + size]
 
-            def told(done: float, total: float, what: str, start: int = start, count: int = len(part)) -> None:
+            def update_all(done: float, total: float, text: str, start: int = start, count: int = len(chunk)) -> None:
                 assert update is not None
-                update(start + count * done / total, len(records), what)
+                update(start + count * done / total, len(records), text)
 
-            predictions += self.decode(self.compute_outputs(model, part, told if update else None))
+            predictions += self.decode(self.compute_outputs(model, chunk, update_all if update else None))
         return predictions
 
     def _needs_all_records(self, records: Sequence[Record]) -> bool:
-        """Whether an answer depends on the other records (a place among all, a number by which chance is addressed): all are computed at once."""
+        """Whether a prediction depends on the other records, through its rank or its sampling seed, so that chunks are not possible."""
         return self.SPEC.output == "text" or any(self.SPEC.ranked_field in record for record in records)
 
     def calibrate(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
-        """What a dev set teaches and a loss does not (thresholds, a temperature): additions to `learnt`."""
+        """Return additions to the task state that are fitted to the dev set, such as thresholds or a temperature."""
         return {}
 
     @final
     def extend_predictions(
         self, model: Backend, predictions: Sequence[Prediction], records: Sequence[Record]
     ) -> list[Prediction]:
-        """The answers with whatever else a final score needs of the model (`SPEC.extend_predictions`): not asked while training."""
+        """Add the values that only the final score needs (`SPEC.extend_predictions`). Not called during training."""
         if not self.SPEC.extend_predictions:
             return list(predictions)
         return EntryPoint(self.name, self.SPEC.extend_predictions, "").load()(self, model, predictions, records)
@@ -278,43 +285,43 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__}.score")
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
-        """What a report shows beside the scores, as plain values (see report/page.py)."""
+        """Return the contents of a report in addition to the scores, as plain values (see report/page.py)."""
         return {}
 
     @final
     def with_overflow(self, overflow: str | None) -> Self:
-        """Return the same task with another `overflow`: what happens to a text that is longer than a row."""
+        """Return a copy of the task with another `overflow` (handling of texts that are longer than a row)."""
         choices = get_args(TaskRecipe.model_fields["overflow"].annotation)
         if overflow is not None and overflow not in choices:
-            raise UserError(f"overflow {overflow!r}", expected=", ".join(choices))
+            raise UserError(f"invalid overflow {overflow!r}", expected=", ".join(choices))
         other = copy.copy(self)
         other.settings = self.settings.model_copy(update={} if overflow is None else {"overflow": overflow})
         vars(other).pop("windowing", None)
         return other
 
-    # ------------------------------------------------------------------------------------------------ its model
+    # --------------------------------------------------------------------------------------------------- model
 
     @property
     def bound(self) -> Bound:
-        """What the spec says of this model."""
+        """The part of the spec that belongs to this model."""
         bound = self.spec.bound
         assert bound is not None
         return bound
 
     def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
-        """What is explained of the prediction for one record: `target`, or the model's own choice."""
+        """Return the output value to explain for one record: that of `target`, or of the model's prediction."""
         return default_target(self, outputs, record, target)
 
     @final
     def with_single_row(self, length: int) -> Self:
-        """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
+        """Return a copy of the task with rows of `length` that rejects longer texts: an explanation covers one row."""
         other = self.with_overflow("error")
         other.task_state = self.task_state | {"length": length}
         return other
 
 
 class RecordDataset:
-    """A list of examples with the face of `text.rows.Rows`: what the loader reads."""
+    """Adapter that gives a list of examples the interface of `text.rows.Rows`, for the data loader."""
 
     def __init__(self, examples: Sequence[Example], pad: int):
         self.examples, self.pad = examples, pad
@@ -322,5 +329,5 @@ class RecordDataset:
     def count(self, length: int) -> int:
         return len(self.examples)
 
-    def example(self, epoch: int, i: int, phase: StepConfig) -> Example:
+    def example(self, epoch: int, i: int, step_config: StepConfig) -> Example:
         return self.examples[i]

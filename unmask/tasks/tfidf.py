@@ -1,4 +1,4 @@
-"""TF-IDF, for the baselines of several tasks."""
+"""TF-IDF vectors, for the baselines of several tasks."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,5 +9,5 @@ from unmask.text.bm25 import extract_terms
 
 
 def fit_tfidf(texts: Iterable[str]) -> Any:
-    """A vectorizer of lower-case words, Chinese ones as the segmenter cuts them."""
+    """Return a vectorizer of lower-case words; Chinese text is segmented into words."""
     return TfidfVectorizer(analyzer=extract_terms, sublinear_tf=True).fit(dict.fromkeys(texts))

@@ -12,16 +12,16 @@ from unmask.errors import UserError
 from unmask.files import remove_folder
 
 KINDS = {"stores": "store", "tokenizers": "tokenizer", "samples": "sample", "stdin": "input"}  # folder → kind
-STALE = 3600  # seconds without a change after which unfinished work is taken for abandoned
+STALE_SECONDS = 3600  # unfinished work that did not change for this long counts as abandoned
 
 
 def cache_dir() -> Path:
-    """`$UNMASK_CACHE`, else `$XDG_CACHE_HOME/unmask`, else `~/.cache/unmask`; made when it is not there.
+    """Return `$UNMASK_CACHE`, else `$XDG_CACHE_HOME/unmask`, else `~/.cache/unmask`, and create it if missing.
 
-    Read from the environment on every call, so that a test or a job can point it elsewhere.
+    The environment is read on every call, so that a test or a job can change it.
     """
-    if own := os.environ.get("UNMASK_CACHE"):
-        folder = Path(own).expanduser()
+    if custom := os.environ.get("UNMASK_CACHE"):
+        folder = Path(custom).expanduser()
     elif shared := os.environ.get("XDG_CACHE_HOME"):
         folder = Path(shared).expanduser() / "unmask"
     else:
@@ -65,7 +65,9 @@ def prune(older_than_days: float | None = None, incomplete: bool = True, everyth
     for entry in cache_entries():
         idle = time.time() - entry.last_used
         old = older_than_days is not None and idle >= older_than_days * 86_400
-        abandoned = incomplete and not entry.complete and idle >= (0 if (entry.path / "lock").exists() else STALE)
+        abandoned = (
+            incomplete and not entry.complete and idle >= (0 if (entry.path / "lock").exists() else STALE_SECONDS)
+        )
         if (everything or old or abandoned) and not _busy(entry.path):
             remove_folder(entry.path) if entry.path.is_dir() else entry.path.unlink(missing_ok=True)
             removed.append(entry)

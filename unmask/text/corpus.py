@@ -1,8 +1,8 @@
-"""Corpus: paths, folders, globs, standard input and samples as a stream of documents.
+"""Corpus: read paths, folders, globs, standard input and samples as a stream of documents.
 
-Iterating twice gives the same documents twice, with memory that does not grow with the corpus. Nothing is
-skipped or repaired in silence: `report` counts it and says where. How documents were cut, and why, is in
-`describe()`.
+Iterating twice gives the same documents twice. Memory does not grow with the corpus. Nothing is skipped or
+repaired silently: `report` counts every such case with its location. `describe()` explains how the text was
+split into documents.
 """
 
 import glob
@@ -26,7 +26,7 @@ from unmask.text.report import Report
 
 __all__ = ["Corpus", "Document", "File", "Report"]
 
-# Part of the fingerprint: raise it when the same files are cut into other documents than before.
+# Part of the fingerprint. Increase it when a change of the code splits the same files into other documents.
 CUTTING = 2
 
 
@@ -64,7 +64,7 @@ class Corpus:
 
     @property
     def read_bytes(self) -> int:
-        """Progress of the running iteration, of `bytes()`."""
+        """Return how many of `bytes()` the running iteration has read."""
         return self.report.bytes
 
     def bytes(self) -> int:
@@ -94,18 +94,18 @@ class Corpus:
         return self._fingerprint
 
     def describe(self) -> str:
-        """Describe the files and how they are split into documents, with the reason; one line per way."""
+        """Describe the files and how they are split into documents, with the reason: one line per kind of file."""
         groups: dict[str, list[File]] = {}
         for file in self.files:
             encoding = "utf-8" if file.encoding in ("ascii", "auto") else file.encoding
             column = f", column {file.column!r}" if file.column else ""
-            why = f" ({file.reason})" if file.reason else ""
-            what = f"{file.kind}, {encoding}: one document per {file.mode}{column}{why}"
-            groups.setdefault(what, []).append(file)
+            reason = f" ({file.reason})" if file.reason else ""
+            description = f"{file.kind}, {encoding}: one document per {file.mode}{column}{reason}"
+            groups.setdefault(description, []).append(file)
         lines = []
-        for what, files in groups.items():
+        for description, files in groups.items():
             name = files[0].name if len(files) == 1 else f"{len(files):,} files"
-            lines.append(f"{name}, {sum(file.size for file in files) / 1e6:,.1f} MB {what}")
+            lines.append(f"{name}, {sum(file.size for file in files) / 1e6:,.1f} MB {description}")
         if self.skipped:
             lines.append(f"{len(self.skipped):,} files skipped, first {self.skipped[0][0]}: {self.skipped[0][1]}")
         return "\n".join(lines)
@@ -116,7 +116,7 @@ class Corpus:
         problems: list[UserError] = []
         seen: set[str] = set()
 
-        def look(paths: Iterable[tuple[Path, str]], settings: DataRecipe, html: bool = False) -> list[File]:
+        def probe_all(paths: Iterable[tuple[Path, str]], settings: DataRecipe, html: bool = False) -> list[File]:
             files = []
             for path, name in paths:
                 if (real := os.path.realpath(path)) in seen:
@@ -130,7 +130,7 @@ class Corpus:
             self.files += files
             return files
 
-        asked: list[File] = []
+        requested: list[File] = []
         for source in self.sources:
             if source.startswith("sample:"):
                 from unmask.text.samples import find_sample
@@ -138,14 +138,14 @@ class Corpus:
                 sample = find_sample(source.removeprefix("sample:"))
                 settings = sample.settings(self.settings)
                 paths = [(Path(path), f"{source}/{Path(path).name}") for path in sample.sources()]
-                choose_modes(look(paths, settings, sample.html), settings.document_boundary, "set by the sample")
+                choose_modes(probe_all(paths, settings, sample.html), settings.document_boundary, "set by the sample")
             else:
-                asked += look(_expand(source), self.settings)
+                requested += probe_all(_expand(source), self.settings)
         if not self.files and problems:
             raise problems[0]
         if not any(file.size for file in self.files):
             raise UserError(f"the corpus is empty: no text in {self._names()}", hint=_FIX)
-        choose_modes(asked, self.settings.document_boundary, "as requested")
+        choose_modes(requested, self.settings.document_boundary, "as requested")
 
     def _new_report(self) -> Report:
         report = Report()
@@ -161,7 +161,7 @@ _FIX = "pass files, folders, globs, - or sample:NAME; unmask samples lists the s
 
 
 def _expand(source: str) -> Iterator[tuple[Path, str]]:
-    """(path, name for people) of every file that `source` means, in sorted order."""
+    """Yield (path, display name) of every file that `source` refers to, in sorted order."""
     if source == "-":
         yield _spool(sys.stdin.buffer), STDIN
         return
@@ -188,22 +188,22 @@ def _expand(source: str) -> Iterator[tuple[Path, str]]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Regular files below, hidden ones left out. Links to folders are followed, once."""
+    """Yield the regular files below a folder, without hidden ones. Links to folders are followed once."""
     visited = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if real not in visited else []
         if real in visited:
             continue
         visited.add(real)
         for name in sorted(files):
-            path = Path(place, name)
+            path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
                 yield path
 
 
 def _spool(stream: BinaryIO) -> Path:
-    """A copy in the cache, named by checksum: a corpus is read several times, a pipe only once."""
+    """Copy a stream to the cache, named by its checksum: a corpus is read several times, a pipe only once."""
     folder = cache_dir() / "stdin"
     folder.mkdir(exist_ok=True)
     copy = folder / f"{os.getpid()}.partial"
@@ -213,11 +213,11 @@ def _spool(stream: BinaryIO) -> Path:
         with open(copy, "rb") as written:
             name = hashlib.file_digest(written, "blake2b").hexdigest()[:32]
         rename(copy, folder / name)
-    except OSError as error:  # the disk is full, mostly
-        raise UserError(f"cannot copy the input to {folder}: {error}", hint="UNMASK_CACHE=FOLDER") from None
+    except OSError as error:  # usually a full disk
+        raise UserError(f"cannot copy the input to {folder}: {error}", hint="set UNMASK_CACHE=FOLDER") from None
     return folder / name
 
 
 def _hashed_boundary(value: str) -> str:
-    """The value that version 0.1 hashed, so that cached stores are found."""
+    """Return the value that version 0.1 hashed, so that older cached stores are still found."""
     return hashed("data", {"document_boundary": value})["documents"]

@@ -92,20 +92,20 @@ class _Zst:
 
         self.raw, self.context = raw, zstandard.ZstdDecompressor()
         self.frame = self.context.decompressobj()
-        self.begun = False  # some bytes of the frame were read
+        self.started = False  # some bytes of the frame were read
         self.data, self.at = b"", 0  # what came out, and how much of it was taken
 
     def read1(self, size: int) -> bytes:
         while self.at == len(self.data):
             compressed = self.frame.unused_data
             if self.frame.eof:
-                self.frame, self.begun = self.context.decompressobj(), False
+                self.frame, self.started = self.context.decompressobj(), False
             compressed = compressed or self.raw.read(self.INPUT)
             if not compressed:
-                if self.begun:
+                if self.started:
                     raise EOFError("Compressed file ended before the end of the zst frame was reached")
                 return b""
-            self.begun = True
+            self.started = True
             self.data, self.at = self.frame.decompress(compressed), 0
         taken = self.data[self.at : self.at + size]
         self.at += len(taken)
@@ -266,7 +266,7 @@ def clean(text: str, line: int, note: Note, kind: str, what: str) -> str:
     control_characters 1 U+0097 read as '—' 1
     'ab c — d'
     """
-    # The first test is four times as fast, the second is exact: a no-break space is no printable character.
+    # The first test is four times as fast, the second is exact: a no-break space is not printable.
     if text.replace("\n", "").isprintable() or not _DIRT.search(text):
         return text
     parts, done = [], 0

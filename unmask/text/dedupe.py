@@ -41,14 +41,14 @@ def digest(text: str) -> bytes:
     True
     """
     state = blake2b(digest_size=16, person=b"unmask.document")
-    begun = space = False  # something was hashed; white space came after it
+    started = space = False  # something was hashed; white space came after it
     for at in range(0, len(text), _SLICE):
         part = text[at : at + _SLICE]
         words = part.split()
-        if words and begun and (space or part[0].isspace()):
+        if words and started and (space or part[0].isspace()):
             state.update(b" ")
         state.update(" ".join(words).encode("utf-8", "surrogatepass"))
-        begun |= bool(words)
+        started |= bool(words)
         space = part[-1].isspace() if words else True
     return state.digest()
 

@@ -45,8 +45,8 @@ KIND_BY_SUFFIX: dict[str, Kind] = {
     ".parquet": "parquet",
 }
 
-SHORT, MANY = 1 << 18, 3  # so many files of at most so many bytes are a folder of texts, one document each …
-BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
+SHORT, MANY = 1 << 18, 3  # at least MANY files with a median of at most SHORT bytes: one document per file …
+BOOK, LIBRARY = 1 << 21, 20  # … and also at least LIBRARY files with a median of at most BOOK bytes
 
 
 def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:

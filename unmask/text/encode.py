@@ -2,7 +2,7 @@
 
 Boundaries come from the characters a token covers, never from marks such as `##` or `Ġ`, so that they hold
 for every tokenizer. A word is what `text.word_ids` says (by segmenter in Chinese); a token starts one when
-its first character that is no space lies in another word than the last character of the token before. So a
+its first character that is not a space lies in another word than the last character of the token before. So a
 token inside a word, and the second byte of a character, start none; a token that is only spaces belongs to
 the word that follows.
 
@@ -175,7 +175,7 @@ def boundaries(
     """
     if not len(spans):
         return np.zeros(0, np.uint8), np.zeros(0, np.int64)
-    # solid[i]: the first character at or after i that is no space
+    # solid[i]: the first character at or after i that is not a space
     solid = np.where(words >= 0, np.arange(len(words)), len(words))
     solid = np.append(np.minimum.accumulate(solid[::-1])[::-1], len(words))
     word_at = np.append(words, -1)

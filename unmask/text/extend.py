@@ -1,7 +1,7 @@
 """Words of a new domain added to a tokenizer that exists (`--extend-vocab`): ids that were there keep their meaning.
 
 The words are those that the tokenizer cuts into several pieces, ranked by the tokens that they save in a sample of the
-corpus. They go into the vocabulary proper, not beside it as added tokens: those are looked for before lower-casing and
+corpus. They go into the vocabulary proper, not next to it as added tokens: those are searched for before lower-casing and
 word splitting, and lose the blank before a word.
 
 | model | entry | what else is cut otherwise |

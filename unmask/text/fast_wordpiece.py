@@ -15,7 +15,7 @@ import numpy as np
 
 from unmask.text.tokenizer import Tokenizer
 
-PIECES, CHARACTERS = 50_000, 1_000_000  # remembered at most; then the table starts anew
+PIECES, CHARACTERS = 50_000, 1_000_000  # at most these are cached; then the table is cleared
 # Characters that are a piece each: ASCII punctuation and Chinese, first and last of each range.
 _ALONE = (("!", "/"), (":", "@"), ("[", "`"), ("{", "~"), ("\u4e00", "\u9fff"))
 _CLASS = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in _ALONE)

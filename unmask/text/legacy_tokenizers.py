@@ -127,7 +127,7 @@ def _bert(file: Path, config: dict[str, Any], named: dict[str, str], most: int) 
 def _bytes(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
     merges = file.with_name("merges.txt")
     if not merges.is_file():
-        raise UserError(f"{file} without merges.txt beside it", expected="both, or tokenizer.json")
+        raise UserError(f"{file} needs merges.txt in the same folder", expected="both files, or tokenizer.json")
     size_of(merges)
     vocabulary = _vocabulary(file)
     check_vocab_size(len(vocabulary), most)
@@ -203,7 +203,7 @@ def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str], mo
 
 
 def _precompiled(charsmap: bytes, file: Path) -> normalizers.Normalizer:
-    """The table of normalisation, tried: the library panics, with what is no Exception, over a damaged one in use."""
+    """Return the normalization table after a test: on a damaged one the library panics (not an Exception) only in use."""
     if table_growth(charsmap) > GROWTH:
         raise UserError(f"{file}: its table of normalisation makes a character more than {GROWTH} times as long")
     try:

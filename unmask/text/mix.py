@@ -1,7 +1,7 @@
-"""Mix: rows of other texts among those of the corpus (replay), so that a model that learns a domain keeps what it knew.
+"""Replay: mix rows of other texts into the corpus, so that a model trained on a new domain does not forget the old one.
 
-Which row comes from which text is a function of its number alone, in O(1), and spaced evenly, so that every batch has its
-share; and the corpus's own rows come in the order that they have without a mix.
+The source of a row depends only on its number and is found in O(1). Rows of each text are spaced evenly, so every batch
+has its fraction. The rows of the corpus itself keep the order that they have without replay.
 """
 
 import math
@@ -33,7 +33,7 @@ def parse_replay(mix: list[str]) -> list[ReplayPart]:
             share = Fraction(0)
         if not source or not 0 < share < 1:
             raise UserError(
-                f"--replay {text}",
+                f"invalid --replay {text}",
                 expected="PATH:SHARE, with a share of the rows above 0 and below 1",
                 hint="--replay PATH:0.2",
             )
@@ -51,15 +51,15 @@ def parse_replay(mix: list[str]) -> list[ReplayPart]:
 
 
 class InterleaveSchedule:
-    """Decide where a row comes from: (0, n) is row n of the corpus, (j, n) row n of part j.
+    """Find the source of a row: (0, n) is row n of the corpus, (j, n) is row n of part j.
 
-    >>> turns = InterleaveSchedule([Fraction(1, 4)])
-    >>> [turns.locate(n) for n in range(8)]
+    >>> schedule = InterleaveSchedule([Fraction(1, 4)])
+    >>> [schedule.locate(n) for n in range(8)]
     [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (0, 4), (0, 5), (1, 1)]
     """
 
     def __init__(self, shares: list[Fraction]):
-        self.own = 1 - sum(shares, Fraction(0))
+        self.corpus_share = 1 - sum(shares, Fraction(0))
         left = Fraction(1)
         self.steps: list[tuple[int, int]] = []  # per part: its share of the rows that earlier parts leave, as p / q
         for share in shares:
@@ -75,6 +75,6 @@ class InterleaveSchedule:
             number -= before
         return 0, number
 
-    def rows(self, own: int) -> int:
-        """Return the total number of rows if the corpus has `own`."""
-        return math.ceil(own / self.own)
+    def rows(self, corpus_rows: int) -> int:
+        """Return the total number of rows if the corpus has `corpus_rows`."""
+        return math.ceil(corpus_rows / self.corpus_share)

@@ -1,13 +1,13 @@
 """Tokenize a corpus into a TokenStore: in parallel, atomically, and resumable after a kill.
 
-Two passes. The first hashes every document and decides what becomes of it (`scan`); the second tokenizes
-(`encode`, in `workers`) and appends to the store's files. Results are written in corpus order, so the bytes
-do not depend on the number of workers. Memory does not grow with the corpus: what grows (hashes, plan,
-tokens) is on disk.
+There are two passes. The first hashes every document and decides whether it is dropped, held out or trained on
+(`scan`). The second tokenizes (`encode`, in `workers`) and appends to the store's files. Results are written in
+corpus order, so the bytes do not depend on the number of workers. Hashes, plan and tokens are on disk, so memory
+does not grow with the corpus.
 
-The store is built in `<out>.partial-<key>` and renamed when complete. After every JOURNAL batches the files
-are synced and their sizes noted in `journal.json`; a build that was killed cuts the files back to these
-sizes and continues from there. A second process that needs the same store waits for the first.
+The store is built in `<out>.partial-<key>` and renamed when complete. After every JOURNAL_BATCHES batches the
+files are synced and their sizes written to `journal.json`. A killed build truncates the files to these sizes
+and resumes there. A second process that needs the same store waits for the first.
 """
 
 import errno
@@ -46,13 +46,13 @@ from unmask.text.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.workers import encode_inline, encode_parallel
 
-Progress = Callable[[int, int, str], None]  # bytes done, bytes in all, what is being done
+Progress = Callable[[int, int, str], None]  # bytes done, bytes in total, current step
 
-BATCH = 1 << 19  # characters handed to a worker at once
-JOURNAL = 32  # batches between two entries in the journal: some seconds of work
-SMALL = 5_000_000  # characters; below this, starting workers takes longer than they save
-EXAMPLES = 5  # places named for each kind of duplicate
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+BATCH_CHARS = 1 << 19  # characters per batch for a worker
+JOURNAL_BATCHES = 32  # batches between two journal entries: some seconds of work
+MIN_PARALLEL_CHARS = 5_000_000  # below this, starting workers takes longer than they save
+MAX_EXAMPLES = 5  # locations reported for each kind of duplicate
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def store_parts(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def prepare(
     """
     parts = store_parts(corpus, tokenizer, settings)
     key = _key(parts)
-    path = Path(out) if out is not None else _place(corpus, key)
+    path = Path(out) if out is not None else _cache_path(corpus, key)
     report = progress or (lambda done, total, message: None)
     if _is_there(path, key, parts):
         report(1, 1, "already there")
@@ -94,7 +94,7 @@ def prepare(
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with build_lock(partial, lambda message: report(0, corpus.bytes(), message)):
-                if not _is_there(path, key, parts):  # another process may have made it while we waited
+                if not _is_there(path, key, parts):  # another process may have built it while we waited
                     _Build(corpus, tokenizer, settings, partial, parts, report).run()
                     _publish(partial, path, key, parts)
         except OSError as error:
@@ -106,16 +106,19 @@ def prepare(
 
 def cached_store(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> TokenStore | None:
     """Return the cached store, or None."""
-    path = _place(corpus, store_key(corpus, tokenizer, settings))
+    path = _cache_path(corpus, store_key(corpus, tokenizer, settings))
     return TokenStore.open(path) if (path / "meta.json").exists() else None
 
 
-def _place(corpus: Corpus, key: str) -> Path:
-    return cache_dir() / "stores" / f"{_name(corpus)}-{key}"
+def _cache_path(corpus: Corpus, key: str) -> Path:
+    """Return the store's path in the cache. It starts with a readable name, from the first source."""
+    first = corpus.sources[0] if corpus.sources else "corpus"
+    name = re.sub(r"[^\w-]+", "-", Path(first).stem if first != "-" else "stdin").strip("-")
+    return cache_dir() / "stores" / f"{name[:40] or 'corpus'}-{key}"
 
 
 class _Build:
-    """Build a store in its partial folder, from the start or from its journal."""
+    """Build a store in its partial folder, from scratch or from its journal."""
 
     def __init__(
         self,
@@ -132,10 +135,10 @@ class _Build:
         self.scan, self.plan, self.journal = folder / "scan.bin", folder / "plan.bin", folder / "journal.json"
 
     def run(self) -> None:
-        if not (self.folder / "meta.json").exists():  # else killed after the last step
+        if not (self.folder / "meta.json").exists():  # otherwise the build was killed after its last step
             journal = read_journal(self.journal)
             if journal is None or not PartialStoreFiles.fit(self.folder, journal["sizes"]):
-                journal = self._begin()
+                journal = self._start()
             plan = SplitPlan(**journal["plan"])
             with PartialStoreFiles(self.folder, journal["sizes"], self.dtype) as files:
                 sampled, dropped = self._encode(plan, journal, files)
@@ -147,7 +150,7 @@ class _Build:
         for path in (self.scan, self.plan, self.journal, self.folder / "signatures.bin"):
             path.unlink(missing_ok=True)
 
-    def _begin(self) -> dict[str, Any]:
+    def _start(self) -> dict[str, Any]:
         """Clear the folder, run the first pass and write the first journal entry."""
         clear_folder(self.folder)
         for name in SPLITS:
@@ -155,7 +158,7 @@ class _Build:
         self.tokenizer.save(self.folder / "tokenizer")
         try:
             plan = self._scan()
-        except UserError:  # of the corpus: there is nothing to continue from
+        except UserError:  # the corpus is unusable, so there is nothing to resume
             shutil.rmtree(self.folder)
             raise
         sizes = {path.name: path.stat().st_size for path in (self.scan, self.plan)}
@@ -164,7 +167,7 @@ class _Build:
         return journal
 
     def _scan(self) -> SplitPlan:
-        """First pass: a record per document, then the plan."""
+        """Run the first pass: write one hash record per document, then the split plan."""
         with new_file(self.scan) as file:
             done = 0
             for document in self.corpus:
@@ -180,15 +183,15 @@ class _Build:
     def _encode(
         self, plan: SplitPlan, journal: dict[str, Any], files: PartialStoreFiles
     ) -> tuple[list[tuple[str, bool]], list[str]]:
-        """Second pass; the documents that the journal counts are in `files` already.
+        """Run the second pass. The documents that the journal counts are already in `files`.
 
-        Return (location, held out) of every sampled document, and the locations of a few dropped ones.
+        Return (location, is held out) of every sampled document, and the locations of a few dropped ones.
         """
         sampled: list[tuple[str, bool]] = []
         dropped: list[str] = []
         workers = self.settings.workers or os.cpu_count() or 1
         batches = self._batches(plan, journal["documents"], sampled, dropped)
-        if workers == 1 or plan.characters < SMALL:
+        if workers == 1 or plan.characters < MIN_PARALLEL_CHARS:
             results = encode_inline(self.tokenizer, self.settings.language, batches)
         else:
             results = encode_parallel(workers, self.folder / "tokenizer", self.settings.language, batches)
@@ -197,7 +200,7 @@ class _Build:
                 files.append(result)
                 journal["documents"] = documents
                 journal["without_tokens"] += result.without_tokens
-                if number % JOURNAL == 0:
+                if number % JOURNAL_BATCHES == 0:
                     journal["sizes"] |= files.sync()
                     write_journal(self.journal, journal)
                 self.progress(self.corpus.read_bytes, self.corpus.bytes(), "tokenizing")
@@ -214,28 +217,28 @@ class _Build:
         for number, document in enumerate(self.corpus, 1):
             bits, expected = next(decided, (0, -1))
             if len(document.text) != expected:
-                self._changed()
-            place = f"{document.source}:{document.line}"
+                self._raise_changed()
+            location = f"{document.source}:{document.line}"
             if bits & DROPPED:
-                if len(dropped) < EXAMPLES:
-                    dropped.append(place)
+                if len(dropped) < MAX_EXAMPLES:
+                    dropped.append(location)
                 continue
             if bits & SAMPLED:
-                sampled.append((place, bool(bits & HELDOUT)))
+                sampled.append((location, bool(bits & HELDOUT)))
             if number <= done:
                 continue
             tail = plan.tail if number - 1 == plan.tail_of else 0.0
             batch.append(EncodeTask(document.text, bool(bits & HELDOUT), bool(bits & SAMPLED), tail, alone))
             characters += len(document.text)
-            if characters >= BATCH:
+            if characters >= BATCH_CHARS:
                 yield batch, number
                 batch, characters = [], 0
         if next(decided, None) is not None:
-            self._changed()
+            self._raise_changed()
         if batch:
             yield batch, number
 
-    def _changed(self) -> None:
+    def _raise_changed(self) -> None:
         shutil.rmtree(self.folder)
         raise UserError(
             "the corpus changed while it was being prepared",
@@ -258,7 +261,7 @@ class _Build:
             )
         share = counts[counts > 0] / counts.sum()
         signatures = np.fromfile(self.folder / "signatures.bin", np.uint32).reshape(-1, PERMUTATIONS)
-        near = near_duplicates(signatures, np.array([held for _, held in sampled], bool), EXAMPLES)
+        near = near_duplicates(signatures, np.array([held_out for _, held_out in sampled], bool), MAX_EXAMPLES)
         pairs = [f"{sampled[a][0]} ~ {sampled[b][0]}" for a, b in near.examples]
         return {
             "format": FORMAT,
@@ -274,7 +277,7 @@ class _Build:
             "dtype": self.dtype.name,
             **sides,
             "heldout_rule": plan.rule,
-            # nats per training token, the [SEP]s left out: the loss of guessing by frequency alone
+            # nats per training token without [SEP]: the loss of a model that predicts by frequency alone
             "unigram_entropy": float(-(share * np.log(share)).sum()),
             "documents_without_tokens": journal["without_tokens"],
             "duplicates": {
@@ -282,8 +285,7 @@ class _Build:
                 "exact": plan.dropped,
                 "exact_share": plan.dropped / plan.documents,
                 "exact_examples": dropped,
-                # In a corpus larger than the sample this is a lower bound: a document's twin may be outside
-                # it.
+                # A lower bound if the corpus is larger than the sample: a duplicate may be outside the sample.
                 "near": {**asdict(near), "share": near.near / max(1, near.documents), "examples": pairs},
             },
         }
@@ -301,10 +303,10 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
         return False
     if meta.get("key") != key:
         old = meta.get("parts", {})
-        differs = [name for name in parts if old.get(name) != parts[name]]
         changes = [
             f"another {name}" if name in ("corpus", "tokenizer") else f"{name} {old.get(name)}, now {parts[name]}"
-            for name in differs
+            for name in parts
+            if old.get(name) != parts[name]
         ]
         raise UserError(
             f"{path} contains a token store with other inputs: {'; '.join(changes)}",
@@ -315,7 +317,7 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
 
 def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None:
     try:
-        rename(partial, path)  # onto nothing, or onto an empty folder
+        rename(partial, path)  # `path` does not exist or is an empty folder
     except OSError:
         if not _is_there(path, key, parts):
             raise
@@ -324,10 +326,10 @@ def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None
 
 
 def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
-    if error.errno not in _FULL:
+    if error.errno not in _DISK_FULL:
         return UserError(f"cannot prepare {path}: {error}", hint="choose another folder with -o")
     written = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
-    # Tokens and flags of English take about three bytes for four of its text; boundaries and hashes the rest.
+    # In English, tokens and flags take about 3 bytes per 4 bytes of text; boundaries and hashes take the rest.
     needed = max(int(1.2 * corpus.bytes()) - written, 0)
     free = shutil.disk_usage(path.parent).free
     return UserError(
@@ -335,13 +337,6 @@ def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserE
         f"about {needed / 1e6:,.1f} MB more are needed, {free / 1e6:,.1f} MB are free",
         hint="free disk space and run the same command again to continue, or choose another disk with -o",
     )
-
-
-def _name(corpus: Corpus) -> str:
-    """A short name for people, from the first source."""
-    first = corpus.sources[0] if corpus.sources else "corpus"
-    name = re.sub(r"[^\w-]+", "-", Path(first).stem if first != "-" else "stdin").strip("-")
-    return name[:40] or "corpus"
 
 
 def _key(parts: dict[str, Any]) -> str:

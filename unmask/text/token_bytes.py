@@ -1,4 +1,4 @@
-"""How each entry of a vocabulary is spelled, in UTF-8 bytes: what a model that reads characters is told."""
+"""Spell each vocabulary entry in UTF-8 bytes, for models that read characters."""
 
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.vocabulary import bytes_to_unicode

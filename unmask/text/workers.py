@@ -1,10 +1,10 @@
 """Tokenize in worker processes; results are returned in order.
 
-Plain child processes that talk over their standard input and output, rather than `multiprocessing`: its
-`spawn` runs the user's script again in every child, so that `unmask.pretrain("corpus/")` at the top of a
-script would start itself without end, and its `fork` is unsafe once torch or tokenizers have threads. A
-worker imports neither torch nor the user's script, ends when its input does (also when the parent was
-killed), and leaves Ctrl-C and SIGTERM to the parent.
+The workers are plain child processes that communicate over standard input and output. `multiprocessing` is not
+used: its `spawn` runs the user's script again in every child, so `unmask.pretrain("corpus/")` at the top of a
+script would start itself forever, and its `fork` is unsafe once torch or tokenizers have threads. A worker imports
+neither torch nor the user's script, exits when its input ends (also if the parent was killed), and leaves Ctrl-C
+and SIGTERM to the parent.
 """
 
 import os
@@ -25,7 +25,7 @@ from unmask.text.encode import DocumentEncoder, EncodeResult, EncodeTask
 from unmask.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
-Batch = tuple[list[EncodeTask], T]  # what to encode, and a note that comes back with its result
+Batch = tuple[list[EncodeTask], T]  # documents to encode, and a note that is returned with the result
 
 
 def encode_inline(
@@ -53,7 +53,7 @@ def encode_parallel(
         finally:
             free.put(worker)
 
-    # One thread per worker waits for it; none computes.
+    # One thread per worker waits for its answer; the threads do not compute.
     threads = ThreadPoolExecutor(workers)
     waiting: deque[tuple[Future[EncodeResult], T]] = deque()
     try:
@@ -80,7 +80,7 @@ class _Worker:
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         self.process = subprocess.Popen(
-            # -P: a file `numpy.py` in the user's folder must not be taken for numpy
+            # -P: a file `numpy.py` in the user's folder must not be imported as numpy
             [sys.executable, "-P", "-m", "unmask.text.workers", str(tokenizer.resolve()), language],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -115,7 +115,7 @@ class _Worker:
 
 def _serve(encode: DocumentEncoder) -> None:
     read, write = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a stray print must not get between the answers
+    os.dup2(2, 1)  # a stray print must not mix with the answers
     while True:
         try:
             works = pickle.load(read)

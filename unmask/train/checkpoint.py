@@ -1,7 +1,7 @@
-"""Checkpoint: a folder with the model in the ecosystem's own format, the optimizer's state, and a checksum of each file.
+"""Checkpoint: a folder with the model in Hugging Face format, the optimizer's state, and a checksum of each file.
 
-Written beside its place and renamed, so that a kill at any moment leaves the previous one whole. `read` verifies the
-checksums; a damaged checkpoint is passed over for the one before it, and said.
+A checkpoint is written under a temporary name and then renamed, so a kill at any moment leaves the previous one intact.
+`read` verifies the checksums; `latest` skips damaged checkpoints with a warning.
 """
 
 import errno
@@ -26,7 +26,7 @@ CHECKSUM_FILE = "checksums.json"
 @dataclass(frozen=True)
 class Checkpoint:
     path: Path
-    state: dict[str, Any]  # step, best …: what is not a tensor
+    state: dict[str, Any]  # step, best, …: everything that is not a tensor
 
     @property
     def model(self) -> Path:
@@ -42,15 +42,15 @@ def checksum(path: Path) -> str:
 
 
 def write_folder(path: Path, save: Callable[[Path], object]) -> None:
-    """What `save` writes, all or nothing; an older folder of that name is replaced."""
+    """Write a folder with `save`, completely or not at all. An existing folder of that name is replaced."""
     try:
         with new_folder(path, replace=True) as folder:
             save(folder)
     except OSError as error:
         raise disk_error(error, path) from error
-    except UserError as error:  # the tokenizer's
+    except UserError as error:  # raised while saving the tokenizer
         raise (disk_error(error.__cause__, path) if isinstance(error.__cause__, OSError) else error) from error
-    except Exception as error:  # safetensors reports a full disk as its own kind of error
+    except Exception as error:  # safetensors reports a full disk with its own exception type
         if any(word in str(error) for word in ("No space left", "File too large", "StorageFull")):
             raise disk_error(OSError(errno.ENOSPC, str(error)), path) from error
         raise
@@ -59,7 +59,7 @@ def write_folder(path: Path, save: Callable[[Path], object]) -> None:
 def write(
     path: Path, save_model: Callable[[Path], None], optimizer: dict[str, Tensor] | None, state: dict[str, Any]
 ) -> None:
-    """Save everything under `path`, all or nothing."""
+    """Save model, optimizer and state in `path`, completely or not at all."""
 
     def save(folder: Path) -> None:
         save_model(folder / "model")
@@ -80,13 +80,13 @@ def disk_error(error: OSError, path: Path) -> UserError:
     except OSError:
         free = "free space unknown"
     return UserError(
-        f"cannot write {path}: {error.strerror or error} ({free}); earlier checkpoints are whole",
-        hint="make room (unmask cache prune), then continue with --resume",
+        f"cannot write {path}: {error.strerror or error} ({free}); earlier checkpoints are intact",
+        hint="free some disk space (unmask cache prune), then continue with --resume",
     )
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint at `path`, every file verified; a UserError says which one is damaged."""
+    """Open the checkpoint in `path` and verify every file. Raise a UserError that names a damaged file."""
     try:
         sums, state = read_object(path / CHECKSUM_FILE), read_object(path / "state.json", finite=False)
         check(path / "state.json", "step", state.get("step"), COUNT)
@@ -100,20 +100,20 @@ def read(path: Path) -> Checkpoint:
 
 
 def steps(folder: Path) -> list[Path]:
-    """Checkpoints of a run, oldest first."""
+    """Return the checkpoints of a run, oldest first."""
     return sorted(p for p in folder.glob("step-*") if p.is_dir() and p.name[5:].isdigit())
 
 
-def latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint; damaged ones are said and passed over."""
+def latest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest intact checkpoint. Warn about damaged ones and skip them."""
     for path in reversed(steps(folder)):
         try:
             return read(path)
         except UserError as error:
-            say(f"{error.message}; trying the one before it")
+            warn(f"{error.message}; falling back to the previous checkpoint")
     return None
 
 
-def prune(folder: Path, keep: int) -> None:
-    for path in steps(folder)[:-keep]:
+def prune(folder: Path, num_kept: int) -> None:
+    for path in steps(folder)[:-num_kept]:
         shutil.rmtree(path)

@@ -1,8 +1,8 @@
-"""Several processes that do the work of one: `torchrun --nproc-per-node 2 -m unmask pretrain …`.
+"""Data-parallel training with torchrun: `torchrun --nproc-per-node 2 -m unmask pretrain …`.
 
-A global batch is a list of micro-batches; rank r takes every W-th of them. Gradients are sums that were already divided
-by the global count, so adding them over the ranks gives exactly what one process has. No wrapper class: after the last
-micro-batch one flat buffer is summed. A rank with nothing to do adds zeros.
+A global batch is a list of micro-batches; of W ranks, rank r processes every W-th one, starting with the r-th. Losses are
+already divided by the global count, so the sum of the gradients over the ranks equals the gradient of a single process. After
+the last micro-batch, the gradients are summed in flat buffers, without a wrapper class. A rank without work adds zeros.
 """
 
 import os
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-BUCKET_ELEMENTS = 32 * 2**20  # elements summed in one call
+BUCKET_ELEMENTS = 32 * 2**20  # elements summed in one all-reduce
 
 
 class World:
@@ -30,12 +30,12 @@ class World:
 
     @classmethod
     def init(cls, device: str) -> "World":
-        """The world that torchrun describes in the environment, or a world of one."""
+        """Join the process group that torchrun describes in the environment, or return a world of one process."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size > 1 and not dist.is_initialized():
             if device == "cuda":
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            # the others wait while rank 0 prepares the text, which may take hours
+            # the other ranks wait while rank 0 tokenizes the corpus, which may take hours
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(hours=24))
         return cls(int(os.environ.get("RANK", "0")) if size > 1 else 0, size)
@@ -48,7 +48,7 @@ class World:
         return list(range(self.rank, count, self.size))
 
     def all_reduce_sum(self, values: Iterable[float], device: torch.device | str = "cpu") -> list[float]:
-        """Numbers added over the ranks, in float64 where the device has it."""
+        """Sum numbers over the ranks, in float64 if the device supports it."""
         values = list(values)
         if self.size == 1:
             return values
@@ -59,31 +59,30 @@ class World:
 
     def all_reduce_gradients(self, parameters: list[nn.Parameter]) -> None:
         for p in parameters:
-            if p.grad is None:  # on this rank, or a head that no loss reads: the same for any number of processes
+            if p.grad is None:  # zeros, so that unused parameters get the same update for any number of processes
                 p.grad = torch.zeros_like(p)
         if self.size == 1:
             return
         for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
             flat = torch.cat([g.flatten() for g in bucket])
             dist.all_reduce(flat)
-            for g, part in zip(bucket, flat.split([g.numel() for g in bucket])):
-                g.copy_(part.view_as(g))
+            for g, total in zip(bucket, flat.split([g.numel() for g in bucket])):
+                g.copy_(total.view_as(g))
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
-        if self.size == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        """Return rank 0's value on every rank."""
+        values = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """Rank 0's weights, on every rank: what was computed on another kind of processor differs in its last bits."""
+        """Copy rank 0's weights to every rank. Weights computed on different CPUs differ in their last bits."""
         if self.size > 1:
             for value in model.state_dict().values():
-                sent = value.cpu()  # NCCL does not know every type of number
-                dist.broadcast(sent, src=0)
-                value.copy_(sent)
+                copied = value.cpu()  # NCCL does not support every dtype
+                dist.broadcast(copied, src=0)
+                value.copy_(copied)
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -95,13 +94,13 @@ class World:
 
 
 def _buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Neighbours that are summed in one call, of about BUCKET elements."""
-    out: list[list[torch.Tensor]] = []
+    """Group consecutive tensors into buckets of about BUCKET_ELEMENTS elements."""
+    buckets: list[list[torch.Tensor]] = []
     room = 0
     for t in tensors:
-        if t.numel() > room or not out:
-            out.append([])
+        if t.numel() > room or not buckets:
+            buckets.append([])
             room = BUCKET_ELEMENTS
-        out[-1].append(t)
+        buckets[-1].append(t)
         room -= t.numel()
-    return out
+    return buckets

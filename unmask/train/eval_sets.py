@@ -1,9 +1,9 @@
-"""Held-out text of a run: its own, and that of each mixed text, so that forgetting is seen.
+"""Evaluation sets of a pre-training run: held-out text of its own corpus and of each replay corpus, to detect forgetting.
 
-A run's own loss depends on its masking: rate, unit, what becomes of the chosen tokens, and whether rows are pairs. So every
-MLM is also measured under one masking that is the same for all (`FIXED`): BERT's 15 % of the tokens, 80 % of them [MASK],
-10 % random, 10 % kept, drawn with seed 0 in rows of running text. Such losses can be compared between runs on the same text
-with the same tokenizer and row length.
+A run's own loss depends on its masking: rate, unit, replacement of the chosen tokens, and whether rows are sentence pairs.
+Therefore every MLM is also evaluated under one fixed masking (`FIXED`), which is BERT's: 15% of the tokens, of which 80% become
+[MASK], 10% a random token and 10% are kept, sampled with seed 0 in rows of running text. These losses can be compared between
+runs on the same text with the same tokenizer and row length.
 """
 
 from collections.abc import Sequence
@@ -32,74 +32,74 @@ FIXED_SEED = 0
 class EvalSet:
     objective: Objective
     batches: list[Batch]
-    key: str = ""  # under which the log has its values; empty for the run's own, which stand by themselves
+    key: str = ""  # key of its values in the log; "": the run's own text, whose values are at the top level
 
 
-def evaluate_all(trainer: Trainer, tracks: Sequence[EvalSet]) -> dict[str, Any]:
-    """Means of the run's own held-out rows, and under its key those of each other track."""
+def evaluate_all(trainer: Trainer, eval_sets: Sequence[EvalSet]) -> dict[str, Any]:
+    """Return the mean losses of the run's own text, and under its key those of each other evaluation set."""
     values: dict[str, Any] = {}
-    for track in tracks:
-        found = trainer.evaluate(track.batches, track.objective)
-        values |= {track.key: found} if track.key else found
+    for eval_set in eval_sets:
+        means = trainer.evaluate(eval_set.batches, eval_set.objective)
+        values |= {eval_set.key: means} if eval_set.key else means
     return values
 
 
 def make_eval_set(
-    store: TokenStore, recipe: Recipe, objective: Objective, phase: StepConfig, notes: list[str], name: str = ""
+    store: TokenStore, recipe: Recipe, objective: Objective, step_config: StepConfig, notes: list[str], name: str = ""
 ) -> EvalSet:
-    """The held-out rows, corrupted once and for all as `phase`, the last of the schedule, says.
+    """Return the held-out rows of a store, corrupted once with the values of the schedule's last step.
 
-    Pairs need two documents; held-out text that has one still serves the objective's MLM part. `notes` gets what a
-    person should know.
+    Sentence pairs need two documents. Held-out text with a single document is evaluated with the MLM objective alone.
+    Messages for the user are appended to `notes`.
     """
     of, key = (f" of {name}", f"heldout[{name}]") if name else ("", "")
-    apart = recipe.train.document_attention == "same_document"
+    same_document = recipe.train.document_attention == "same_document"
     if not len(store.heldout.tokens):
         return EvalSet(objective, [], key)
     try:
-        rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
-        count = rows.count(phase.length)
+        rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
+        count = rows.count(step_config.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
             _note(notes, f"no held-out evaluation{of}: {error.message}")
             return EvalSet(objective, [], key)
         _note(
             notes,
-            f"held-out evaluation{of} of mlm alone: the held-out text has no pairs of sentences from two documents",
+            f"the held-out evaluation{of} uses mlm alone: the held-out text has no sentence pairs from two documents",
         )
         objective = build(recipe.model_copy(update={"objective": "mlm"}), store.tokenizer)
-        rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
-        count = rows.count(phase.length)
+        rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
+        count = rows.count(step_config.length)
     count = min(count, recipe.train.max_eval_examples or count)
-    batches = _batches(Loader(rows, objective, recipe.seed), count, phase)
+    batches = _batches(Loader(rows, objective, recipe.seed), count, step_config)
     if not batches:
-        _note(notes, f"no held-out evaluation{of}: it has no token to predict (all are special, such as [UNK])")
+        _note(notes, f"no held-out evaluation{of}: every token is special (such as [UNK]), so there is none to predict")
     return EvalSet(objective, batches, key)
 
 
 def supports_fixed_masking(objective: Objective) -> bool:
-    """Whether an objective trains what the fixed masking measures: tokens predicted where they are hidden."""
+    """Return whether an objective predicts masked tokens at their own positions, as the fixed masking requires."""
     return "mlm" in objective.terms and "mlm" in objective.heads and objective.logit_position == "same"
 
 
 def fixed_eval_set(
-    split: Split, tokenizer: Tokenizer, config: ModelConfig, kind: str, length: int, limit: int | None
+    split: Split, tokenizer: Tokenizer, config: ModelConfig, objective_name: str, length: int, max_rows: int | None
 ) -> EvalSet:
-    """At most `limit` rows of running text for "mlm" under the fixed masking, or for "clm"; the same for every model."""
-    objective = build(Recipe(objective=kind, mlm=FIXED), tokenizer, config)
+    """Return rows of running text for "mlm" under the fixed masking, or for "clm"; the same rows for every model."""
+    objective = build(Recipe(objective=objective_name, mlm=FIXED), tokenizer, config)
     if not len(split.tokens):
         return EvalSet(objective, [], log.FIXED)
     rows = Rows(split, tokenizer, FIXED_SEED)
     count = rows.count(length)
-    phase = StepConfig(0, length, float(FIXED.mask_rate))
+    step_config = StepConfig(0, length, float(FIXED.mask_rate))
     return EvalSet(
-        objective, _batches(Loader(rows, objective, FIXED_SEED), min(count, limit or count), phase), log.FIXED
+        objective, _batches(Loader(rows, objective, FIXED_SEED), min(count, max_rows or count), step_config), log.FIXED
     )
 
 
-def _batches(loader: Loader, count: int, phase: StepConfig) -> list[Batch]:
-    """The first `count` rows; [] when they have nothing to predict."""
-    batches = [loader.batch(*ends, phase) for ends in micro_ranges(0, count, EVAL_BATCH)]
+def _batches(loader: Loader, count: int, step_config: StepConfig) -> list[Batch]:
+    """Return the first `count` rows as batches, or [] if they have nothing to predict."""
+    batches = [loader.batch(*ends, step_config) for ends in micro_ranges(0, count, EVAL_BATCH)]
     return batches if any(sum(loader.objective.target_counts(batch).values()) for batch in batches) else []
 
 

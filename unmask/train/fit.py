@@ -29,9 +29,10 @@ EvalCallback = Callable[
 class TrainingInterrupted(UserError):
     """Training was stopped by a signal, and a checkpoint was saved."""
 
-    def __init__(self, message: str, *, hint: str, code: int = 128 + signal.SIGINT):
-        super().__init__(message, hint=hint)
-        self.code = code
+    def __init__(self, progress: str, *, hint: str, code: int = 128 + signal.SIGINT):
+        """`progress`: e.g. "at step 5 of 10"."""
+        super().__init__(f"interrupted {progress}; checkpoint saved", hint=hint)
+        self.progress, self.code = progress, code
 
 
 RENAMED_STATE = {"stale": "evals_without_improvement"}  # names in checkpoints of version 0.1
@@ -96,12 +97,12 @@ def fit(run: Run, training: Training, console: Console, last: checkpoint.Checkpo
     if last:
         training.trainer.optimizers.load_state(last.optimizer())
     log = open_log(run, settings, state.step) if world.is_main else None
-    fitting = _TrainingLoop(run, training, console, state, log)
+    loop = _TrainingLoop(run, training, console, state, log)
     try:
         with stop_signals() as stopped, console.bar(training.title) as update:
-            fitting.train(stopped, update, fresh=last is None)
+            loop.train(stopped, update, is_new_run=last is None)
     except NonFiniteLossError as error:
-        fitting.write("error", step=state.step, text=str(error))
+        loop.write("error", step=state.step, text=str(error))
         raise UserError(
             f"training stopped: {error}. The step was discarded; the last checkpoint is intact",
             expected="a finite loss; likely causes: learning rate too high, or bf16 on hardware without good support",
@@ -126,16 +127,16 @@ class _TrainingLoop:
         self.start_time = self.last_save = time.monotonic()
         self.elapsed_before = state.elapsed
 
-    def train(self, stopped: list[int], update: Update, fresh: bool) -> None:
+    def train(self, stopped: list[int], update: Update, is_new_run: bool) -> None:
         state, evaluation = self.state, self.evaluation
-        if fresh and evaluation:
+        if is_new_run and evaluation:
             self.evaluate_first(evaluation)
         patience = evaluation.patience if evaluation and evaluation.patience else math.inf
-        for done in (
-            self.trainer.run(self.training.loader, state.step) if state.evals_without_improvement < patience else ()
-        ):
-            self.record_step(done)
-            update(state.step, self.total, progress_text(done))
+        if state.evals_without_improvement >= patience:  # a resumed run that early stopping had ended
+            return
+        for step in self.trainer.run(self.training.loader, state.step):
+            self.record_step(step)
+            update(state.step, self.total, progress_text(step))
             if evaluation and (state.step % eval_every(self.settings, self.total) == 0 or state.step == self.total):
                 self.evaluate(evaluation)
             stop, save_due = self.world.all_reduce_sum([bool(stopped), self.save_is_due()])
@@ -150,7 +151,7 @@ class _TrainingLoop:
                 break
             if stop:
                 raise TrainingInterrupted(
-                    f"interrupted at step {state.step:,} of {self.total:,}; checkpoint saved",
+                    f"at step {state.step:,} of {self.total:,}",
                     hint=command(f"unmask {self.run.command_name() or self.training.title} --resume", self.run.path),
                     code=128 + (stopped or [signal.SIGINT])[0],  # another process may have received the signal
                 )
@@ -165,14 +166,14 @@ class _TrainingLoop:
     def save_is_due(self) -> bool:
         return time.monotonic() - self.last_save > 60 * self.settings.save_minutes
 
-    def record_step(self, done: Step) -> None:
+    def record_step(self, step: Step) -> None:
         """Count and log a finished step; print warnings about its loss."""
         state, monitor = self.state, self.training.monitor
-        state.step, state.tokens = done.step + 1, state.tokens + done.tokens
+        state.step, state.tokens = step.step + 1, state.tokens + step.tokens
         self.update_elapsed()
         if state.step % self.settings.logging_steps == 0 or state.step == self.total:
-            self.write("train", **log_entry(done, state))
-        for text in monitor.check(done.step, done.values) if monitor else []:
+            self.write("train", **log_entry(step, state))
+        for text in monitor.check(step.step, step.values) if monitor else []:
             self.write("warning", step=state.step, text=text)
             self.console.warn(text)
 
@@ -217,14 +218,11 @@ class _TrainingLoop:
         self.world.barrier()
 
 
-def open_log(run: Run, settings: Any, done: int) -> Log:
-    """Open log.jsonl of a run at step `done`, and TensorBoard event files if enabled."""
-    board = (
-        TensorBoardWriter(run.path / "tensorboard", done + 1 if done else 0)
-        if settings.track == "tensorboard"
-        else None
-    )
-    return Log(run.log, board)
+def open_log(run: Run, settings: Any, last_step: int) -> Log:
+    """Open log.jsonl of a run after step `last_step`, and TensorBoard event files if enabled."""
+    if settings.track != "tensorboard":
+        return Log(run.log)
+    return Log(run.log, TensorBoardWriter(run.path / "tensorboard", last_step + 1 if last_step else 0))
 
 
 def prefer_last_checkpoint(evaluation: Evaluation, state: State) -> str:
@@ -267,19 +265,19 @@ def eval_every(settings: Any, total: int) -> int:
     return settings.eval_steps or max(1, math.ceil(total / max(1, settings.num_evals)))
 
 
-def log_entry(done: Step, state: State) -> dict[str, Any]:
+def log_entry(step: Step, state: State) -> dict[str, Any]:
     return {
         "step": state.step,
-        **done.values,
-        "tokens": done.tokens,
-        "tokens_per_second": round(done.tokens / done.seconds, 1),
+        **step.values,
+        "tokens": step.tokens,
+        "tokens_per_second": round(step.tokens / step.seconds, 1),
         "elapsed": round(state.elapsed, 2),
     }
 
 
-def progress_text(done: Step) -> str:
-    mlm = f" (mlm {done.values['mlm']:.3f})" if is_sum(done.values) else ""
-    return f"loss {done.values['loss']:.3f}{mlm}  {done.tokens / done.seconds:,.0f} tokens/s"
+def progress_text(step: Step) -> str:
+    mlm = f" (mlm {step.values['mlm']:.3f})" if is_sum(step.values) else ""
+    return f"loss {step.values['loss']:.3f}{mlm}  {step.tokens / step.seconds:,.0f} tokens/s"
 
 
 def describe(values: dict[str, Any]) -> str:

@@ -1,7 +1,4 @@
-"""What a run remembers of what happened: `Log` appends a JSON line per event to the run's `log.jsonl`.
-
-What a person sees meanwhile is printed by `unmask/console.py`.
-"""
+"""The log of a run: `Log` appends one JSON line per event to `log.jsonl`. Console output is in `unmask/console.py`."""
 
 import json
 from pathlib import Path
@@ -9,14 +6,14 @@ from typing import Any
 
 from unmask.train.tensorboard import TensorBoardWriter
 
-FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/eval_sets.py`)
-FIXED_TEXT = "15 % of the tokens (80 % [MASK], 10 % random, 10 % kept), seed 0"
+FIXED = "fixed"  # key of the values under the fixed masking in an evaluation (`train/eval_sets.py`)
+FIXED_TEXT = "15% of the tokens (80% [MASK], 10% random, 10% kept), seed 0"
 
 
 class Log:
     def __init__(self, path: Path, board: TensorBoardWriter | None = None):
-        """`board`: also gets every event."""
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 – open as long as the run
+        """`board` also receives every event."""
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 – stays open during the run
         self._board = board
 
     def write(self, event: str, **values: Any) -> None:
@@ -31,13 +28,13 @@ class Log:
 
 
 def fixed_of(values: dict[str, Any]) -> dict[str, Any] | None:
-    """An evaluation's values under the fixed masking, where it has them."""
-    found = values.get(FIXED)
-    return found if isinstance(found, dict) else None
+    """Return an evaluation's values under the fixed masking, or None."""
+    fixed = values.get(FIXED)
+    return fixed if isinstance(fixed, dict) else None
 
 
 def is_sum(values: dict[str, Any]) -> bool:
-    """Whether the loss is that of masked tokens and something else, such as NSP's.
+    """Return whether the loss is the sum of the MLM loss and other terms, such as NSP.
 
     >>> is_sum({"loss": 5.5, "mlm": 4.9}), is_sum({"loss": 4.9, "mlm": 4.9}), is_sum({"loss": 4.9})
     (True, False, False)

@@ -1,10 +1,10 @@
 """Muon and AdamW, chosen per parameter.
 
-Muon (K. Jordan et al., 2024) replaces a matrix's momentum by its nearest semi-orthogonal matrix, found by five
-Newton–Schulz iterations. This one runs in fp32 and in batches of equal shapes: torch's own works in bfloat16, one matrix
-at a time, four times slower on a CPU, and so roughly rounded that a 1e-7 change of a gradient moves the update by 1 %,
-which no comparison between process counts survives. A parameter that stands for several matrices (fused QKV, the two halves
-of a gated layer) is treated as those. Embeddings, heads, norms and biases are left to AdamW.
+Muon (K. Jordan et al., 2024) replaces a matrix's momentum by its nearest semi-orthogonal matrix, computed with five
+Newton–Schulz iterations. This implementation runs in fp32 and processes matrices of equal shape in one batch. torch's Muon works
+in bfloat16, one matrix at a time: it is four times slower on a CPU, and a 1e-7 change of a gradient moves its update by 1%, so
+runs with different process counts would not match. A parameter that stacks several matrices (fused QKV, the two halves of a
+gated layer) is split into them. AdamW updates embeddings, heads, norms and biases.
 """
 
 import re
@@ -25,7 +25,7 @@ NS_STEPS = 5
 
 
 def orthogonalize(g: Tensor) -> Tensor:
-    """(N, R, C) → each matrix with its singular values pushed to about 1, its singular vectors kept."""
+    """Move the singular values of each matrix of a batch (N, R, C) close to 1 and keep its singular vectors."""
     a, b, c = NS_COEFFICIENTS
     wide = g.shape[-2] <= g.shape[-1]
     x = g if wide else g.mT
@@ -37,17 +37,17 @@ def orthogonalize(g: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """`params`: (parameter, parts[, share of lr]) – parts is the number of matrices stacked in the parameter's rows."""
+    """`params`: (parameter, parts[, lr_scale]). `parts` is the number of matrices stacked in the parameter's rows."""
 
     def __init__(self, params: Iterable[tuple[Any, ...]], lr: float, momentum: float = 0.95, weight_decay=0.0):
         groups: dict[tuple[int, int, float], list[nn.Parameter]] = {}
         self.parts: dict[nn.Parameter, int] = {}
-        for p, parts, *share in params:
+        for p, parts, *lr_scale in params:
             assert p.ndim == 2 and p.shape[0] % parts == 0
-            groups.setdefault((p.shape[0] // parts, p.shape[1], share[0] if share else 1.0), []).append(p)
+            groups.setdefault((p.shape[0] // parts, p.shape[1], lr_scale[0] if lr_scale else 1.0), []).append(p)
             self.parts[p] = parts
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__([{"params": ps, "lr": lr * share} for (_, _, share), ps in groups.items()], defaults)
+        super().__init__([{"params": ps, "lr": lr * scale} for (_, _, scale), ps in groups.items()], defaults)
 
     @torch.no_grad()
     def step(self, closure=None):  # type: ignore[override]
@@ -77,19 +77,19 @@ class TrainedParameter:
     name: str  # in the model
     parameter: nn.Parameter
     lr_scale: float  # factor of the learning rate (layer-wise decay)
-    parts: int  # how many matrices of the layers it stands for; 0: it is none (embeddings, heads, norms, biases)
+    parts: int  # number of layer matrices stacked in it; 0 for embeddings, heads, norms and biases
 
 
 def adamw(trained: Sequence[TrainedParameter], settings: TrainRecipe, lr: float = 1e-3) -> list[torch.optim.Optimizer]:
     lr = settings.lr or lr
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
-    for t in sorted(trained, key=lambda t: t.parameter.ndim < 2):  # stable: the order of before is kept
+    for t in sorted(trained, key=lambda t: t.parameter.ndim < 2):
         groups.setdefault((t.lr_scale, t.parameter.ndim >= 2), []).append(t.parameter)
     optimizer = torch.optim.AdamW(
         [
-            # norms and biases do not decay
-            {"params": ps, "lr": lr * share, "weight_decay": settings.weight_decay if wide else 0.0}
-            for (share, wide), ps in groups.items()
+            # no weight decay for norms and biases
+            {"params": ps, "lr": lr * scale, "weight_decay": settings.weight_decay if is_matrix else 0.0}
+            for (scale, is_matrix), ps in groups.items()
         ],
         fused=all(t.parameter.device.type in ("cpu", "cuda") for t in trained),
         lr=lr,
@@ -100,7 +100,7 @@ def adamw(trained: Sequence[TrainedParameter], settings: TrainRecipe, lr: float 
 
 
 def muon(trained: Sequence[TrainedParameter], settings: TrainRecipe) -> list[torch.optim.Optimizer]:
-    """AdamW for what is no matrix of a layer, Muon for those, if there are any."""
+    """Return Muon for the matrices of the layers, if there are any, and AdamW for all other parameters."""
     optimizers = adamw([t for t in trained if not t.parts], settings, lr=5e-3)
     matrices = [(t.parameter, t.parts, t.lr_scale) for t in trained if t.parts]
     if matrices:
@@ -112,7 +112,7 @@ class Optimizers:
     """The optimizers of a run as one: a learning-rate factor, a step, and a state that is a flat dict of tensors."""
 
     def __init__(self, model: Model, settings: TrainRecipe, trained: Mapping[str, nn.Parameter]):
-        """`trained`: what is updated, by its name in the model."""
+        """`trained`: the updated parameters by their names in the model."""
         self.names: dict[Tensor, str] = {p: n for n, p in trained.items()}
         parts = matrix_parts(model)
         self.all: list[torch.optim.Optimizer] = OPTIMIZERS[settings.optimizer](
@@ -154,20 +154,20 @@ class Optimizers:
             optimizer, p = owner[parameter]
             if value.ndim and value.shape != p.shape and isinstance(optimizer, torch.optim.AdamW | Muon):
                 raise UserError(
-                    f"the checkpoint's optimizer has {tuple(value.shape)} for {parameter}, this run {tuple(p.shape)}",
-                    hint="a run that another version, or another kind of device, began has to be begun anew",
+                    f"the checkpoint's optimizer state for {parameter} has shape {tuple(value.shape)}, expected {tuple(p.shape)}: "
+                    "the run was started with a different version or device type",
+                    hint="start a new run",
                 )
-            # AdamW's fused kernel keeps its step count beside the parameter, in fp32
+            # AdamW's fused kernel keeps its step count on the parameter's device, in fp32
             optimizer.state[p][key] = value.to(p.device) if value.ndim else value.clone().to(p.device)
 
 
-STACKS = ("encoder.", "decoder.", "heads.generator.encoder.")  # where the Transformer layers stand
+STACKS = ("encoder.", "decoder.", "heads.generator.encoder.")  # modules that contain Transformer layers
 
 
 def matrix_parts(model: Model) -> dict[str, int]:
-    """Names of the layers' matrices, each with the number of matrices it stands for (3 in a fused QKV)."""
-    gated = model.config.gated
-    stacked = {"qkv": 3, "kv": 2, "up": 2 if gated else 1}
+    """Return the weight matrices of the layers by name, with the number of matrices stacked in each (3 in a fused QKV)."""
+    stacked = {"qkv": 3, "kv": 2, "up": 2 if model.config.gated else 1}
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     return {
         f"{name}.weight": stacked.get(name.rpartition(".")[2], 1)
@@ -177,7 +177,7 @@ def matrix_parts(model: Model) -> dict[str, int]:
 
 
 def layer_depth(name: str, model: Model) -> int:
-    """How many layers stand between a parameter and the heads: 0 for a head, 1 for the last layer, … the embeddings.
+    """Return the distance of a parameter from the heads in layers: 0 for heads, 1 for the last layer, most for embeddings.
 
     >>> from unmask.model.config import preset
     >>> model = Model(preset("bert-tiny", vocab_size=50), ("nsp",))
@@ -187,17 +187,16 @@ def layer_depth(name: str, model: Model) -> int:
     if not name.startswith("encoder."):
         return 0
     number = re.match(r"encoder\.layers\.(\d+)\.", name)
-    if number:  # ALBERT's one layer is also the last
+    if number:  # ALBERT's shared layer is also the last one
         return 1 if model.config.shared_layers else max(1, model.config.layers - int(number[1]))
     return model.config.layers + 1 if name.startswith("encoder.embeddings.") else 1
 
 
-def clip_grad_norm_(parameters: Iterable[nn.Parameter], limit: float) -> float:
-    """The global gradient norm; gradients are scaled down to `limit` when it is above (0 = never)."""
+def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
+    """Scale gradients down to a global norm of `max_norm` (0: never) and return the norm before clipping."""
     grads = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(grads)
-    value = float(norm)
-    if limit and value > limit:
+    norm = float(torch.nn.utils.get_total_norm(grads))
+    if max_norm and norm > max_norm:
         for g in grads:
-            g.mul_(limit / (value + 1e-6))
-    return value
+            g.mul_(max_norm / (norm + 1e-6))
+    return norm

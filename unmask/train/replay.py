@@ -1,4 +1,4 @@
-"""Batches of several texts: `Loader` with some rows from elsewhere (`text/mix.py` says which)."""
+"""Replay: a `Loader` that mixes in rows of other corpora. `text/mix.py` decides which rows come from which corpus."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,41 +16,42 @@ from unmask.train.loader import Loader
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """A text of the mix, prepared."""
+    """A replay corpus with its token store."""
 
     part: ReplayPart
     store: TokenStore
 
 
 class ReplayLoader(Loader):
-    def __init__(self, own: Loader, others: Sequence[Loader], turns: InterleaveSchedule):
-        super().__init__(own.rows, own.objective, own.seed)
-        self.loaders, self.turns = [own, *others], turns
+    def __init__(self, main: Loader, replayed: Sequence[Loader], schedule: InterleaveSchedule):
+        super().__init__(main.rows, main.objective, main.seed)
+        self.loaders, self.schedule = [main, *replayed], schedule
 
-    def before_and_after(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
-        which, n = self.turns.locate(number)
-        return Loader.before_and_after(self.loaders[which], n, phase)
+    def before_and_after(self, number: int, step_config: StepConfig) -> tuple[Example, Example]:
+        which, n = self.schedule.locate(number)
+        return Loader.before_and_after(self.loaders[which], n, step_config)
 
     def count(self, length: int) -> int:
-        return self.turns.rows(self.rows.count(length))
+        return self.schedule.rows(self.rows.count(length))
 
 
-def loader(store: TokenStore, mixed: Sequence[ReplaySource], recipe: Recipe, objective: Objective) -> Loader:
-    """The loader of a run: its own rows, and those of the mix, each text with draws of its own."""
-    own = _loader(store.train, store, recipe, objective, recipe.seed)
-    if not mixed:
-        return own
-    others = []
-    for n, other in enumerate(mixed):
-        if other.store.tokenizer.fingerprint() != store.tokenizer.fingerprint():
+def build_loader(store: TokenStore, sources: Sequence[ReplaySource], recipe: Recipe, objective: Objective) -> Loader:
+    """Return the loader of a run's corpus and its replay corpora, each with a seed of its own."""
+    main = _build_loader(store.train, store, recipe, objective, recipe.seed)
+    if not sources:
+        return main
+    replayed = []
+    for n, source in enumerate(sources):
+        if source.store.tokenizer.fingerprint() != store.tokenizer.fingerprint():
             raise UserError(
-                f"--replay: {other.part.source} was cut with another tokenizer than the corpus: its ids mean other words",
-                hint="give the text itself in place of the store: it is then cut alike",
+                f"--replay: {source.part.source} was tokenized with a different tokenizer than the corpus",
+                hint="give the text instead of the store, so that it is tokenized like the corpus",
             )
-        others.append(_loader(other.store.train, store, recipe, objective, stable_seed(recipe.seed, "mix", n) >> 1))
-    return ReplayLoader(own, others, InterleaveSchedule([other.part.share for other in mixed]))
+        seed = stable_seed(recipe.seed, "mix", n) >> 1
+        replayed.append(_build_loader(source.store.train, store, recipe, objective, seed))
+    return ReplayLoader(main, replayed, InterleaveSchedule([source.part.share for source in sources]))
 
 
-def _loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:
-    apart = recipe.train.document_attention == "same_document"
-    return Loader(Rows(split, store.tokenizer, seed, objective.rows, apart), objective, seed)
+def _build_loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:
+    same_document = recipe.train.document_attention == "same_document"
+    return Loader(Rows(split, store.tokenizer, seed, objective.rows, same_document), objective, seed)

@@ -1,4 +1,4 @@
-"""Run: a folder `runs/<verb>/<name>-<n>/` with everything a run was told, did and made. Never overwritten.
+"""Run folder `runs/<command>/<name>-<n>/`: recipe, logs, checkpoints, model and report of a run. Never overwritten.
 
 run.json  recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curves.png  report.html
 """
@@ -9,7 +9,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from unmask.errors import UserError, command
 from unmask.files import open_regular, parse_json, read_json, read_object, write_json, write_lines
 from unmask.json_checks import STRING, check
 from unmask.recipe import Recipe
-from unmask.train.run_files import current_keys
+from unmask.train.run_files import TASK_STATE_FILES, current_keys
 
-MAX_LINE_BYTES = 16 << 20  # bytes of a line of the log
+MAX_LINE_BYTES = 16 << 20  # of log.jsonl
 KIND_FILE = "run.json"  # {"version": 1, "kind": "pretrain"}
-COMMANDS = {"seeds": "finetune"}  # kinds of runs whose command is called otherwise
+COMMANDS = {"seeds": "finetune"}  # kinds of runs whose command has another name
 
 
 class Run:
@@ -41,13 +41,11 @@ class Run:
             return cls._make(Path(out))
         base = Path("runs") / parent
         while True:  # another run may take the number first
-            taken = [
+            numbers = [
                 int(m[1]) for p in base.glob(f"{name}-*") if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))
             ]
-            try:
-                return cls._make(base / f"{name}-{max(taken, default=0) + 1}", exist_ok=False)
-            except FileExistsError:
-                continue
+            with suppress(FileExistsError):
+                return cls._make(base / f"{name}-{max(numbers, default=0) + 1}", exist_ok=False)
 
     @classmethod
     def ensure_new(cls, out: str | Path) -> None:
@@ -55,10 +53,12 @@ class Run:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             name = cls(path).command_name()
             resume = f", or resume it: {command(f'unmask {name} --resume', path)}" if name else ""
-            raise UserError(f"{path} already exists; runs are never overwritten", hint=f"use another --out{resume}")
+            raise UserError(
+                f"{path} already exists; runs are never overwritten", hint=f"choose a different --out{resume}"
+            )
 
     def kind(self) -> str:
-        """What the folder holds: "pretrain", "finetune", "seeds", "tune", "quickstart", as run.json says; "" when it is no run."""
+        """Return the kind in run.json: "pretrain", "finetune", "seeds", "tune" or "quickstart"; "" if this is not a run."""
         if (self.path / KIND_FILE).exists():
             kind = read_object(self.path / KIND_FILE).get("kind")
             check(self.path / KIND_FILE, "kind", kind, STRING)
@@ -66,7 +66,7 @@ class Run:
         return self._infer_kind()
 
     def _infer_kind(self) -> str:
-        """The kind of a run that was begun before there was a run.json, by its other files."""
+        """Return the kind of an old run without a run.json, judging from its other files."""
         if (self.path / "tune.json").exists():
             return "tune"
         try:
@@ -78,32 +78,35 @@ class Run:
         seeds = task.get("num_seeds")
         if isinstance(seeds, int) and seeds > 1:
             return "seeds"
-        # the classifiers of an old quickstart name no files, but a kind of task
-        labelled = values.get("tasks") or task.get("train") or task.get("name", "auto") != "auto"
-        return "finetune" if labelled or (self.path / self.task_state_file).exists() else "pretrain"
+        # recipes of the classifiers of an old quickstart have a task name, but no files
+        has_task = values.get("tasks") or task.get("train") or task.get("name", "auto") != "auto"
+        return "finetune" if has_task or (self.path / self.task_state_file).exists() else "pretrain"
 
     def command_name(self) -> str:
-        """The command whose --resume goes on with the run; "" when it is no run."""
+        """Return the command whose --resume continues the run; "" if this is not a run."""
         kind = self.kind()
         return COMMANDS.get(kind, kind)
 
     def resume_command(self) -> str:
-        """The command that goes on with the run; "" as long as not everything that it needs is written."""
+        """Return the command that continues the run; "" while files that it needs are missing."""
         return command(f"unmask {self.command_name()} --resume", self.path) if self.is_resumable() else ""
 
     def is_resumable(self) -> bool:
-        """Whether everything is written that going on needs: the recipe is the last of it."""
-        known = any((self.path / name).is_file() for name in (KIND_FILE, "data.json", "tune.json"))
-        return (self.path / "recipe.yaml").is_file() and (known or self.kind() == "seeds")
+        """Return whether all files that resuming needs are written. recipe.yaml is written last."""
+        has_start_file = any((self.path / name).is_file() for name in (KIND_FILE, "data.json", "tune.json"))
+        return (self.path / "recipe.yaml").is_file() and (has_start_file or self.kind() == "seeds")
 
     def is_finished(self) -> bool:
-        """Nothing is left to train or to judge. Before there was a run.json, pre-training wrote no results, but the end of its log."""
+        """Return whether training and evaluation are complete.
+
+        Old pre-training runs, which have no run.json, wrote no results, but an `end` event in the log.
+        """
         if (self.path / "results.json").exists() or (self.path / KIND_FILE).exists():
             return (self.path / "results.json").exists()
         return self.kind() == "pretrain" and any(e.get("event") == "end" for e in self.events())
 
     def write_start_files(self, kind: str, recipe: Recipe, files: Mapping[str, Any]) -> None:
-        """What a resumed run has to find, written before the first step."""
+        """Write the files that resuming needs, before the first step."""
         self.write_kind(kind)
         self.write_json("environment.json", environment())
         for name, value in files.items():
@@ -111,7 +114,7 @@ class Run:
         self.write_recipe(recipe)
 
     def results(self) -> dict[str, Any]:
-        """results.json; {} of a pre-training run of a time when it had none."""
+        """Return the content of results.json; {} if there is none, as in old pre-training runs."""
         return self.read_json("results.json") if (self.path / "results.json").exists() else {}
 
     def write_recipe(self, recipe: Recipe) -> None:
@@ -124,14 +127,18 @@ class Run:
         except FileExistsError:
             raise
         except OSError as error:
-            raise UserError(f"cannot make the run folder {path}: {error.strerror}", hint="another --out") from None
+            raise UserError(
+                f"cannot create the run folder {path}: {error.strerror}", hint="choose a different --out"
+            ) from None
         return cls(path)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         run = cls(path)
         if not (run.path / "recipe.yaml").exists():
-            raise UserError(f"{path} is not a run folder (no recipe.yaml in it)", hint="ls runs/*/ shows yours")
+            raise UserError(
+                f"{path} is not a run folder: it has no recipe.yaml", hint="list your runs with: ls runs/*/"
+            )
         return run
 
     def recipe(self) -> Recipe:
@@ -139,17 +146,17 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One process at a time writes into the folder. The lock ends with the process, however it ends.
+        """Allow one process at a time to write into the folder. The lock is released when the process ends, even by a kill.
 
-        If something fails because the folder was deleted or moved meanwhile, the error says so.
+        If the folder is deleted or moved while it is locked, errors are replaced by one that says so.
         """
         try:
-            # A link or a pipe in a folder of somebody else's would have another file emptied, or wait for ever.
+            # In an untrusted folder, following a link would truncate another file, and opening a pipe would block forever.
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             handle = os.fdopen(os.open(self.path / "lock", flags, 0o666), "a+")
         except OSError as error:
-            why = error.strerror or "lock is not a regular file"
-            raise UserError(f"cannot write into {self.path}: {why}", hint="another --out") from None
+            reason = error.strerror or "lock is not a regular file"
+            raise UserError(f"cannot write into {self.path}: {reason}", hint="choose a different --out") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -157,7 +164,7 @@ class Run:
             owner = handle.read().strip() or "another process"
             handle.close()
             raise UserError(
-                f"{self.path} is in use by {owner}", hint="wait until it ends, or give another folder with --out"
+                f"{self.path} is in use by {owner}", hint="wait until it ends, or choose a different --out"
             ) from None
         try:
             handle.truncate(0)
@@ -173,15 +180,15 @@ class Run:
             handle.close()
 
     def ensure_exists(self) -> None:
-        """UserError when the folder was deleted or moved. Writing on would recreate half of it."""
+        """Raise a UserError if the folder was deleted or moved. Otherwise further writes would recreate part of it."""
         if not (self.path / "lock" if self.locked else self.path).exists():
             raise UserError(
                 f"{self.path} was deleted or moved while a run was writing into it",
-                hint="put it back and continue with --resume, or begin again with another --out",
+                hint="restore the folder and continue with --resume, or start a new run with a different --out",
             ) from None
 
     def in_use(self) -> bool:
-        """Does a process hold the lock? A shared one is tried and let go at once."""
+        """Return whether a process holds the lock, by trying to take a shared one."""
         try:
             with open_regular(self.path / "lock") as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -199,31 +206,32 @@ class Run:
 
     @property
     def task_state_file(self) -> str:
-        """Name of the file with the state of the run's tasks; version 0.1 called it learnt.json."""
-        return "learnt.json" if (self.path / "learnt.json").exists() else "task_state.json"
+        """Name of the file with the state of the run's tasks."""
+        new, old = TASK_STATE_FILES
+        return old if (self.path / old).exists() else new
 
     def read_json(self, name: str) -> Any:
         return current_keys(name, read_json(self.path / name, finite=False))
 
-    def pin_checksum(self, name: str, found: str, is_main: bool) -> None:
-        """Note the checksum of what the run reads beside its own files; when it goes on, it has to be the same."""
-        known = self.read_json("data.json") if (self.path / "data.json").exists() else {}
-        files = known.get("files", {})
-        if files.get(name, found) != found:
+    def pin_checksum(self, name: str, checksum: str, is_main: bool) -> None:
+        """Record the checksum of an external file in data.json; on resume, raise a UserError if it differs."""
+        data = self.read_json("data.json") if (self.path / "data.json").exists() else {}
+        files = data.get("files", {})
+        if files.get(name, checksum) != checksum:
             raise UserError(
-                f"{name} has changed since {self.path} was begun",
-                hint="put back what it was, or a new run with another --out",
+                f"{name} has changed since the run {self.path} started",
+                hint="restore the original, or start a new run with a different --out",
             )
         if is_main and name not in files:
-            self.write_json("data.json", known | {"files": files | {name: found}})
+            self.write_json("data.json", data | {"files": files | {name: checksum}})
 
     def events(self) -> list[dict[str, Any]]:
-        """The log's lines; a last line cut short by a kill is passed over."""
-        out: list[dict[str, Any]] = []
+        """Return the events of the log, without a last line that a kill cut short."""
+        events: list[dict[str, Any]] = []
         if not self.log.exists():
-            return out
+            return events
         with open_regular(self.log) as handle:
-            # bytes, and b"\n" alone: a kill may cut a character in two, and a string may hold other line separators
+            # Read bytes and split at b"\n" only: a kill may cut a character in two, and strings may contain other line separators.
             while line := handle.readline(MAX_LINE_BYTES):
                 if not line.strip():
                     continue
@@ -233,18 +241,18 @@ class Run:
                     break
                 if not isinstance(event, dict):
                     break
-                out.append(event)
-        return out
+                events.append(event)
+        return events
 
     def truncate_log(self, step: int | None) -> None:
-        """Drop what the log says of steps after `step`, which are about to be done again; None: of everything."""
+        """Remove the events after `step` from the log, since these steps are repeated. None: remove all events."""
         events = [] if step is None else self.events()
         kept = [e for e in events if e.get("step", 0) <= (step or 0) and e.get("event") != "end"]
         write_lines(self.log, kept)
 
 
 def environment() -> dict[str, Any]:
-    """What a figure of this run depends on: versions, threads, CPU."""
+    """Return what the results of a run depend on: versions, threads, CPU, GPU."""
     import torch
 
     def installed(name: str) -> str | None:
@@ -254,11 +262,9 @@ def environment() -> dict[str, Any]:
             return None
 
     cpu = platform.processor() or platform.machine()
-    try:
+    with suppress(OSError):
         info = Path("/proc/cpuinfo").read_text()
         cpu = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), cpu)
-    except OSError:
-        pass
     packages = ("unmask", "torch", "numpy", "tokenizers", "safetensors", "transformers")
     return {
         "python": sys.version.split()[0],

@@ -10,6 +10,7 @@ from unmask.files import read_object
 from unmask.json_checks import COUNT, OBJECT, STRING, Rule, check, check_fields, list_of, or_null
 from unmask.recipe import Recipe
 
+TASK_STATE_FILES = ("task_state.json", "learnt.json")  # today's name and that of version 0.1
 LENGTH_PHASE: Rule = (
     lambda v: OBJECT[0](v) and COUNT[0](v.get("start")) and COUNT[0](v.get("steps")),
     "an object with start and steps, whole numbers",
@@ -22,11 +23,9 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(("best", "dev", "test", "intervals"), or_null(OBJECT)),
     },
     "data.json": {"records": OBJECT, "store": STRING},
-    "task_state.json": {},
-    "learnt.json": {},  # of version 0.1
+    **{name: {} for name in TASK_STATE_FILES},
     "environment.json": {"versions": OBJECT},
 }
-
 
 # Keys that version 0.1 wrote → today's, at the top level and in the items of lists.
 RENAMED_KEYS: dict[str, dict[str, str]] = {

@@ -1,9 +1,9 @@
-"""The token vectors that a training can reach, as a parameter of their own.
+"""Train only the embedding rows whose tokens occur in the training data.
 
-Labelled records hold a few thousand of a vocabulary's tens or hundreds of thousands of tokens. The vectors of all others get no
-gradient, and yet a dense one would be filled with zeros, measured, scaled and read by the optimizer in every step: MiniLM's are half of its
-parameters, XLM-R's two thirds. So the table's gradient is sparse, and clipping, AdamW and other processes see the rows that can be reached.
-The result is AdamW's on the whole table, but that a vector which is never read does not decay either.
+Labeled records contain a few thousand of a vocabulary's tens or hundreds of thousands of tokens. All other embeddings get no
+gradient, yet in every step a dense gradient is filled with zeros, clipped and read by the optimizer. Embeddings are half of
+MiniLM's parameters and two thirds of XLM-R's. So the table gets a sparse gradient, and gradient clipping, AdamW and the all-reduce
+see only the rows in use, as a separate parameter. The result equals AdamW on the whole table, except that unused rows do not decay.
 """
 
 import numpy as np
@@ -19,10 +19,10 @@ TABLE = "encoder.embeddings.tokens.weight"
 class UsedEmbeddingRows:
     """
     >>> table = nn.Embedding(100, 2)
-    >>> restrict_embedding = UsedEmbeddingRows(table, np.array([7, 3]))
+    >>> used_rows = UsedEmbeddingRows(table, np.array([7, 3]))
     >>> table(torch.tensor([7, 7, 3])).sum().backward()
-    >>> restrict_embedding.gather_grad()
-    >>> restrict_embedding.rows.grad.tolist()  # of 3 and of 7
+    >>> used_rows.gather_grad()
+    >>> used_rows.rows.grad.tolist()  # of tokens 3 and 7
     [[1.0, 1.0], [2.0, 2.0]]
     """
 
@@ -30,28 +30,28 @@ class UsedEmbeddingRows:
         self.table, device = table, table.weight.device
         table.sparse = True
         self.ids = torch.from_numpy(np.unique(tokens)).to(device)  # (R,)
-        self.number = torch.full((table.num_embeddings,), -1, device=device)  # of each token, its row here
-        self.number[self.ids] = torch.arange(len(self.ids), device=device)
+        self.row_of_token = torch.full((table.num_embeddings,), -1, device=device)  # (vocabulary,) indices into `rows`
+        self.row_of_token[self.ids] = torch.arange(len(self.ids), device=device)
         self.rows = nn.Parameter(table.weight.detach()[self.ids])
 
     def gather_grad(self) -> None:
-        """The table's gradient → the rows'. Without one, no row was read."""
-        found, self.table.weight.grad = self.table.weight.grad, None
+        """Move the table's sparse gradient to the rows."""
+        grad, self.table.weight.grad = self.table.weight.grad, None
         self.rows.grad = torch.zeros_like(self.rows)
-        if found is not None:
-            tokens, values = found._indices()[0], found._values()  # of each token that was read, repeats among them
-            self.rows.grad.index_add_(0, self.number[tokens], values.to(self.rows.dtype))
+        if grad is not None:
+            tokens, values = grad._indices()[0], grad._values()  # not coalesced: tokens may repeat
+            self.rows.grad.index_add_(0, self.row_of_token[tokens], values.to(self.rows.dtype))
 
     @torch.no_grad()
     def write_back(self) -> None:
-        """The rows, after an update → the table."""
+        """Copy the updated rows to the table."""
         self.table.weight.index_copy_(0, self.ids, self.rows)
 
 
 def restrict_embedding(model: Model, tokens: np.ndarray | None) -> UsedEmbeddingRows | None:
-    """For rows that hold no other `tokens`; None where these are not known, or where something else reads the whole table."""
+    """Restrict training to the embeddings of `tokens`. Return None if they are unknown or the whole table is used."""
     table = model.encoder.embeddings.tokens
-    if not isinstance(table, nn.Embedding):  # a model that reads characters
+    if not isinstance(table, nn.Embedding):  # character-based models
         return None
     table.sparse = False
     if tokens is None or not table.weight.requires_grad or table.weight.device.type == "mps":

@@ -1,8 +1,8 @@
-"""TensorBoard: what a run logs, as event files in `tensorboard/` of its folder (`train.track: tensorboard`).
+"""TensorBoard event files of a run, in `tensorboard/` of its folder (`train.track: tensorboard`).
 
     tensorboard --logdir runs/
 
-Off unless it is asked for; log.jsonl is always written and has everything. A resumed run hides what it does again.
+Disabled by default; log.jsonl is always written and has the same values. A resumed run hides the steps that it repeats.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ EVENTS = ("train", "eval")
 
 
 def check(track: str) -> None:
-    """Refuse what is not installed, before anything is read."""
+    """Raise a UserError if tensorboard is requested but not installed."""
     if track == "tensorboard" and find_spec("tensorboard") is None:
         raise UserError(
             "train.track=tensorboard needs the package tensorboard, which is not installed",
@@ -26,13 +26,13 @@ def check(track: str) -> None:
 
 
 class TensorBoardWriter:
-    """Writes scalars: `train/loss`, `eval/accuracy`, … by step; of mixed texts `eval/loss/NAME`."""
+    """Writes scalars by step: `train/loss`, `eval/accuracy`, …; `eval/loss/NAME` for replay corpora."""
 
-    def __init__(self, folder: Path, begin: int = 0):
-        """`begin`: the first step that is written; steps after it that are in the folder already are hidden."""
+    def __init__(self, folder: Path, first_step: int = 0):
+        """`first_step`: the first step that will be written. Later steps that are in the folder already are hidden."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(folder, purge_step=begin or None)
+        self._writer: Any = SummaryWriter(folder, purge_step=first_step or None)
 
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         if event not in EVENTS:
@@ -46,16 +46,16 @@ class TensorBoardWriter:
 
 
 def flatten_metrics(values: Mapping[str, Any]) -> dict[str, float]:
-    """Finite numbers by name.
+    """Return the finite numbers by name.
 
     >>> flatten_metrics({"loss": 1.5, "note": "x", "heldout[news]": {"loss": 2.0}})
     {'loss': 1.5, 'loss/news': 2.0}
     """
-    out: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            text = name.removeprefix("heldout[").removesuffix("]")
-            out |= {f"{inner}/{text}": number for inner, number in flatten_metrics(value).items()}
+            corpus = name.removeprefix("heldout[").removesuffix("]")
+            metrics |= {f"{inner}/{corpus}": number for inner, number in flatten_metrics(value).items()}
         elif finite(value):
-            out[name] = value
-    return out
+            metrics[name] = value
+    return metrics

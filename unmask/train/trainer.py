@@ -1,8 +1,8 @@
-"""Step, accumulate, clip, update. Knows nothing of tasks, files or terminals: it yields what happened.
+"""Trainer: forward and backward passes, gradient accumulation, clipping and updates. It does not access files or the terminal.
 
-Each term of the loss is a sum; it is divided once, by its count over all micro-batches and processes, which is known
-before the first backward pass. So one batch of 32 and four of 8 give the same gradient, and so do two processes.
-Dropout is seeded by (seed, step, micro-batch).
+Each term of the loss is a sum that is divided once, by its count over all micro-batches and processes, which is known before
+the first backward pass. So one batch of 32, four micro-batches of 8 and two processes all give the same gradient. Dropout is
+seeded by (seed, step, micro-batch).
 """
 
 import math
@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from unmask.batch import Batch
+from unmask.batch import Batch, StepConfig
 from unmask.metrics import metric
 from unmask.model.decoder import Decoder
 from unmask.model.device import pick_device, use_bf16
@@ -30,11 +29,11 @@ from unmask.train.optim import Optimizers, clip_grad_norm_
 from unmask.train.schedule import Plan, learning_rate
 from unmask.train.sparse_embedding import TABLE, restrict_embedding
 
-CALIBRATION_SECONDS = 6.0  # seconds of steps that turn a budget in minutes into a number of steps
+CALIBRATION_SECONDS = 6.0  # duration of the timed steps that convert a budget in minutes to steps
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss or the gradient is not a number; raised before anything was updated or saved."""
+    """The loss or the gradient is not finite. Raised before anything is updated or saved."""
 
 
 @dataclass(frozen=True)
@@ -56,28 +55,28 @@ class Trainer:
         world: World,
         tokens: np.ndarray | None = None,
     ):
-        """`tokens`: all that its rows can hold, where that is known."""
+        """`tokens`: ids of all tokens that occur in the training rows, if known."""
         self.device = pick_device(settings.device)
         self.model = model.to(self.device)
-        for part in self.model.modules():
-            if isinstance(part, Encoder | Decoder):  # ELECTRA's generator has one of its own
-                part.checkpointing = settings.gradient_checkpointing
+        for module in self.model.modules():
+            if isinstance(module, Encoder | Decoder):  # several in ELECTRA, whose generator has its own encoder
+                module.checkpointing = settings.gradient_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
         self.used_rows = restrict_embedding(model, tokens)
-        instead = {TABLE: self.used_rows.rows} if self.used_rows else {}
-        trained = {name: instead.get(name, p) for name, p in model.named_parameters() if p.requires_grad}
+        replaced = {TABLE: self.used_rows.rows} if self.used_rows else {}
+        trained = {name: replaced.get(name, p) for name, p in model.named_parameters() if p.requires_grad}
         self.optimizers = Optimizers(model, settings, trained)
         self.parameters = list(trained.values())
         self.bf16 = use_bf16(settings.precision, self.device)
         self.micro = loading.micro_batch_rows(settings.batch_size, settings.micro_batch_size, world.size)
 
     def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
-        """Train from step `start` to the end of the plan, a `Step` after each update."""
+        """Train from step `start` to the end of the plan and yield a `Step` after each update."""
         for step, batches in loading.steps(loader, self.plan, self.world, self.micro, start, self.settings.prefetch):
             yield self.step(step, batches)
 
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         means, tokens = self.gradients(step, batches)
         if self.used_rows:
             self.used_rows.gather_grad()
@@ -90,49 +89,50 @@ class Trainer:
         self.optimizers.step(factor)
         if self.used_rows:
             self.used_rows.write_back()
-        phase = self.plan.phase(step)
+        step_config = self.plan.step_config(step)
         values = {
             "loss": mean,
             **means,
             "grad_norm": norm,
             "lr_factor": factor,
-            "mask_rate": phase.mask_rate,
-            "length": phase.length,
+            "mask_rate": step_config.mask_rate,
+            "length": step_config.length,
         }
-        return Step(step, values, tokens, time.perf_counter() - begun)
+        return Step(step, values, tokens, time.perf_counter() - start_time)
 
     def gradients(self, step: int, batches: list[tuple[int, Batch]]) -> tuple[dict[str, float], int]:
-        """This process's gradients of a global batch; the means of the terms and the tokens, over all processes."""
+        """Compute this process's gradients of a global batch.
+
+        Return the means of the loss terms and the number of tokens, both over all processes.
+        """
         self.model.train()
-        counts, tokens, rounds = self._global_counts([b for _, b in batches])
+        counts, tokens, max_micro_batches = self._global_counts([b for _, b in batches])
         self.optimizers.zero_grad()
         sums, weights = dict.fromkeys(counts, 0.0), self.objective.weights
-        for number, batch in batches:
-            torch.manual_seed(stable_seed(self.seed, "dropout", step, number) >> 1)
+        for index, batch in batches:
+            torch.manual_seed(stable_seed(self.seed, "dropout", step, index) >> 1)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 terms = self.objective.loss(self.model, batch.to(self.device))
-            shares = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
+            losses = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
             assert set(terms) == set(counts), f"terms {sorted(terms)}, counted {sorted(counts)}"
-            loss = torch.stack(shares).sum()
-            loss.backward()
+            torch.stack(losses).sum().backward()
             for name, (total, _) in terms.items():
                 sums[name] += float(total.detach())
-        for _ in range(rounds - len(batches)):  # others have one more micro-batch
+        for _ in range(max_micro_batches - len(batches)):  # other processes have one micro-batch more
             self.objective.join_collectives(self.device)
         totals = self.world.all_reduce_sum(sums.values(), self.device)
         return {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}, tokens
 
     def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int, int]:
-        """Items per term, tokens, and the micro-batches of the process that has most of them."""
+        """Return targets per loss term and tokens over all processes, and the largest number of micro-batches of a process."""
         names = self.objective.terms
-        local = [self.objective.target_counts(b) for b in batches]
-        mine = [sum(c[name] for c in local) for name in names]
-        tokens = sum(b.tokens for b in batches)
-        *totals, tokens, parts = (int(n) for n in self.world.all_reduce_sum([*mine, tokens, len(batches)], self.device))
-        return dict(zip(names, totals)), tokens, -(-parts // self.world.size)
+        counts = [self.objective.target_counts(b) for b in batches]
+        local = [*(sum(c[name] for c in counts) for name in names), sum(b.tokens for b in batches), len(batches)]
+        *totals, tokens, micro_batches = (int(n) for n in self.world.all_reduce_sum(local, self.device))
+        return dict(zip(names, totals)), tokens, -(-micro_batches // self.world.size)
 
     def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:
-        """Means of the objective's terms over held-out batches, divided among the processes."""
+        """Return the means of the objective's terms over held-out batches, which the processes share."""
         return evaluate(self.model, objective or self.objective, batches, self.device, self.bf16, self.world)
 
 
@@ -140,7 +140,7 @@ class Trainer:
 def evaluate(
     model: Model, objective: Objective, batches: list[Batch], device: torch.device, bf16: bool, world: World
 ) -> dict[str, float]:
-    """Means of the objective's terms, their accuracies, the loss they add up to, and the perplexity of its tokens."""
+    """Return the means of the objective's terms, their accuracies, the total loss and the perplexity."""
     model.eval()
     sums: dict[str, list[float]] = {}
     for n in world.micro_batches(len(batches)):
@@ -155,37 +155,42 @@ def evaluate(
     counted = zip(names, flat[::2], flat[1::2])
     means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
     means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
-    words = next((term for term in objective.terms if metric(term).has_perplexity), None)
-    if words:
-        means["perplexity"] = math.exp(min(means[words], 50))
+    token_term = next((term for term in objective.terms if metric(term).has_perplexity), None)
+    if token_term:
+        means["perplexity"] = math.exp(min(means[token_term], 50))
     return means
 
 
 def seconds_per_step(
-    trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION_SECONDS, uniform: bool = True
+    trainer: Trainer,
+    loader: loading.Loader,
+    step_config: StepConfig,
+    seconds: float = CALIBRATION_SECONDS,
+    uniform: bool = True,
 ) -> float:
-    """Seconds of an undisturbed training step in `phase`. The caller restores the weights.
+    """Measure the seconds of a training step. The caller restores the weights.
 
-    As in training, the next batch is made by a thread while a step runs. Two steps warm up, then some more, as many as fit into
-    `seconds`. Where all steps are alike, the faster third decides: what another program took meanwhile it need not take later.
-    Where batches differ in length, the mean does.
+    As in training, a thread builds the next batch during a step. After two warm-up steps, steps are timed for about `seconds`.
+    If all steps cost the same (`uniform`), return the lower tercile, which other programs on the machine hardly affect.
+    If batches differ in length, return the mean.
     """
-    fewest, most = (4, 30) if uniform else (6, 42)
+    min_steps, max_steps = (4, 30) if uniform else (6, 42)
 
     def make(n: int) -> list[tuple[int, Batch]]:
         rows = trainer.plan.batch
-        return loading.micro_batches(loader, (n * rows, (n + 1) * rows), phase, trainer.micro, trainer.world)
+        return loading.micro_batches(loader, (n * rows, (n + 1) * rows), step_config, trainer.micro, trainer.world)
 
     times: list[float] = []
     with ThreadPoolExecutor(1) as pool:
-        ahead = pool.submit(make, 0)
+        next_batches = pool.submit(make, 0)
         more = True
         while more:
-            begun = time.perf_counter()
-            batches = ahead.result()
-            ahead = pool.submit(make, len(times) + 1)
+            start_time = time.perf_counter()
+            batches = next_batches.result()
+            next_batches = pool.submit(make, len(times) + 1)
             trainer.step(0, batches)
-            times.append(time.perf_counter() - begun)
-            more = trainer.world.broadcast(len(times) < fewest or (sum(times) < seconds and len(times) < most))
+            times.append(time.perf_counter() - start_time)
+            more = len(times) < min_steps or (sum(times) < seconds and len(times) < max_steps)
+            more = trainer.world.broadcast(more)  # all processes time the same number of steps
     timed = sorted(times[2:])
     return timed[len(timed) // 3] if uniform else sum(timed) / len(timed)

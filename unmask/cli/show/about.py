@@ -1,4 +1,4 @@
-"""What `unmask presets`, `unmask config` and `unmask env` print."""
+"""Terminal output of presets, config and env."""
 
 from importlib.util import find_spec
 from typing import Any, get_args, get_origin

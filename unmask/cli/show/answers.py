@@ -1,4 +1,4 @@
-"""What a person sees of a fine-tuned model's predictions: one line per record, as the task's spec says (`view`)."""
+"""Terminal output of predict: one line per record, formatted as `TaskSpec.view` says."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from unmask.files import write_text
 from unmask.inference.inputs import shorten
 from unmask.tasks.spec import TaskSpec
 
-ASKED = ("text", "pair", "question", "query", "sentence")  # of a record, what is shown before its prediction
+SHOWN_INPUTS = ("text", "pair", "question", "query", "sentence")  # inputs shown before the prediction
 Found = dict[str, Any]  # a record with its prediction
 
 
@@ -33,11 +33,13 @@ def line(found: Found, spec: TaskSpec) -> str:
     'who?  →  2.000 Bo; 0.100 Ann'
     """
     texts = [f.key for f in spec.inputs if f.holds == "text" and f.key in found]
-    asked = " | ".join(shorten(found[key].replace("\n", " ")) for key in [k for k in texts if k in ASKED] or texts)
+    inputs = " | ".join(
+        shorten(found[key].replace("\n", " ")) for key in [k for k in texts if k in SHOWN_INPUTS] or texts
+    )
     place = next((found[f.key] for f in spec.inputs if f.holds == "place" and f.key in found), None)
     if place is not None:
-        asked += f" [{place if isinstance(place, str) else found[texts[0]][slice(*place)]}]"
-    return f"{asked}  →  {VIEWS.get(spec.view, _plain)(found, spec)}"
+        inputs += f" [{place if isinstance(place, str) else found[texts[0]][slice(*place)]}]"
+    return f"{inputs}  →  {VIEWS.get(spec.view, _plain)(found, spec)}"
 
 
 def _labels(found: Found, spec: TaskSpec) -> str:
@@ -67,7 +69,7 @@ def _ranking(found: Found, spec: TaskSpec) -> str:
 
 def _text(found: Found, spec: TaskSpec) -> str:
     truncated = found.get("num_truncated_tokens")
-    note = f"  (the last {truncated:,} tokens were not read)" if truncated else ""
+    note = f"  (truncated: the last {truncated:,} tokens were not used)" if truncated else ""
     return found["output"] + (" …" if found.get("finish_reason") == "length" else "") + note
 
 
@@ -78,8 +80,8 @@ def _vector(found: Found, spec: TaskSpec) -> str:
 
 
 def _plain(found: Found, spec: TaskSpec) -> str:
-    asked = {"location", "id", *(f.key for f in spec.fields if f.use != "target")}
-    rest = {key: value for key, value in found.items() if key not in asked}
+    inputs = {"location", "id", *(f.key for f in spec.fields if f.use != "target")}
+    rest = {key: value for key, value in found.items() if key not in inputs}
     return json.dumps(rest, ensure_ascii=False, default=plain)
 
 
@@ -101,9 +103,9 @@ def print_answers(found: Sequence[Found], spec: TaskSpec) -> None:
 def check_out(out: Path | None) -> None:
     """Reject `--out` before a model is loaded."""
     if out is not None and out.suffix not in (".csv", ".jsonl"):
-        raise UserError(f"--out {out}", expected="a file name that ends with .csv or .jsonl")
+        raise UserError(f"--out {out} has an unknown extension", expected="a file name that ends with .csv or .jsonl")
     if out is not None and not out.parent.is_dir():
-        raise UserError(f"--out {out}: no such folder: {out.parent}")
+        raise UserError(f"--out {out}: the folder {out.parent} does not exist")
 
 
 def write_answers(found: Sequence[Found], out: Path) -> None:

@@ -1,4 +1,4 @@
-"""An export in the terminal."""
+"""Terminal output of export."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ def lines(found: dict[str, Any]) -> list[str]:
             out.append(f"{name}: {', '.join(found['inputs'][name])} → {', '.join(found['outputs'][name])}")
         return out + [f"skipped: {name}" for name in found.get("skipped", ())]
     out = [f"{found['folder']}: {files} ({found['precision']}, {found['bytes'] / 1e6:.1f} MB)"]
-    out.append(f"largest difference from the model in fp32: {validation['largest_difference']:.1e}")
+    out.append(f"largest difference from the PyTorch model: {validation['largest_difference']:.1e}")
     if "drift" in validation:
         out.append(
-            f"int8 weights change {validation['output']} by {validation['drift']:.4f} (at most {validation['limit']:g})"
+            f"int8 weights change {validation['output']} by {validation['drift']:.4f} (limit {validation['limit']:g})"
         )
     if "metric" in validation:
         out.append(
-            f"{validation['metric']} on {validation['records']:,}: torch {validation['torch']:.4f}, onnx {validation['onnx']:.4f}"
+            f"{validation['metric']} on {validation['records']:,} records: torch {validation['torch']:.4f}, onnx {validation['onnx']:.4f}"
         )
     out += [f"skipped: {name}" for name in found.get("skipped", ())]
     if "pushed" in found:

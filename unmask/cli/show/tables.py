@@ -1,4 +1,4 @@
-"""Tables of the command line: samples, cache, tokenizer report, dry run, a run's summary. Text for people; JSON is elsewhere."""
+"""Tables in the terminal: samples, cache, tokenizer report, dry run, results, findings."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from unmask.labels.findings import by_kind, from_rows
 
 
 def samples_table(found: Sequence[dict[str, Any]]) -> None:
-    table = _table("name", "what", "MB>", "licence", "here?")
+    table = _table("name", "what", "MB>", "license", "installed")
     for s in found:
         table.add_row(
             f"sample:{s['name']}", s["what"], f"{s['size']:g}", s["licence"], "yes" if s["present"] else s["pip"]
@@ -39,7 +39,7 @@ def tokenizer_report(report: dict[str, Any]) -> None:
 
 
 def dry_run_text(expected: dict[str, Any]) -> str:
-    seconds = ", ".join(f"{s:.2f} s at {n} tokens a row" for n, s in expected["seconds_per_step"].items())
+    seconds = ", ".join(f"{s:.2f} s at {n} tokens per row" for n, s in expected["seconds_per_step"].items())
     new = expected.get("extension")
     return "\n".join(
         [
@@ -58,50 +58,50 @@ def dry_run_text(expected: dict[str, Any]) -> str:
 
 def _memory(parts: dict[str, int]) -> str:
     each = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in parts.items())
-    return f"about {sum(parts.values()) / 1e6:,.0f} MB ({each}), beside about 400 MB of Python and torch"
+    return f"about {sum(parts.values()) / 1e6:,.0f} MB ({each}), plus about 400 MB for Python and torch"
 
 
 def print_facts(found: Sequence[tuple[str, str]]) -> None:
-    """Labelled lines: of a run, a model, a tokenizer, a dry run."""
+    """Print (label, text) pairs as two columns."""
     table = _table("", "")
     for label, text in found:
         table.add_row(label, text)
     _print(table)
 
 
-def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(label, text) of what `unmask finetune --dry-run` found."""
+def finetune_dry_run_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (label, text) pairs of `unmask finetune --dry-run`."""
     out: list[tuple[str, str]] = []
     for name, part in found["tasks"].items():
-        tokens, own = part["tokens"], "" if name == part["task"] else f"{name}: "
+        tokens, prefix = part["tokens"], "" if name == part["task"] else f"{name}: "
         columns = ", ".join(f"{role} ← {column}" for role, column in part["columns"].items())
         trained = (
             ""
             if part["trainable_parameters"] == part["parameters"]
-            else f", {part['trainable_parameters']:,} of them to train"
+            else f", {part['trainable_parameters']:,} trainable"
         )
-        longer = (
+        overflow = (
             f"; {part['num_overflowing']:,} records are longer: {part['overflow_action']}"
             if part["num_overflowing"]
             else ""
         )
         out += [
-            ("task", own + part["task"] + (f" ({columns})" if columns else "")),
+            ("task", prefix + part["task"] + (f" ({columns})" if columns else "")),
             ("records", ", ".join(f"{n:,} {which}" for which, n in part["records"].items() if n)),
             ("labels", part["text"]),
-            ("tokens", f"{tokens['median']:,} per row (median), {tokens['p95']:,} (95 %), {tokens['longest']:,} (longest); "
-             f"a row has {tokens['row']:,}{longer}"),
-            ("model", f"{found['start']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
+            ("tokens", f"{tokens['median']:,} per row (median), {tokens['p95']:,} (95th percentile), {tokens['longest']:,} (maximum); "
+             f"maximum row length {tokens['row']:,}{overflow}"),
+            ("model", f"{found['init_from']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
             *[("note", text) for text in part["notes"]],
             *[("warning", str(group)) for group in by_kind(from_rows(part["findings"]))],
         ]  # fmt: skip
     seeds = f" for {found['seeds']} seeds" if found["seeds"] > 1 else ""
-    less = f"; not counted: {', '.join(found['excluded_from_estimate'])}" if found["excluded_from_estimate"] else ""
+    excluded = f"; not counted: {', '.join(found['excluded_from_estimate'])}" if found["excluded_from_estimate"] else ""
     out += [
         ("steps", f"{found['steps']:,} of {found['batch']:,} rows = {found['epochs']:g} epochs, learning rate {found['lr']:.2g}, "
          f"{found['evaluations']} evaluations"),
         ("memory", f"up to {_memory(found['memory_bytes'])}"),
-        ("time", f"about {found['minutes']:.1f} minutes on this machine{seeds} ({found['seconds_per_step']:.2f} s per step){less}; "
+        ("time", f"about {found['minutes']:.1f} minutes on this machine{seeds} ({found['seconds_per_step']:.2f} s per step){excluded}; "
          "nothing was written"),
     ]  # fmt: skip
     return [(label, text) for label, text in out if text]
@@ -110,13 +110,13 @@ def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
 def cache_table(entries: Sequence[Any]) -> None:
     if not entries:
         return _print("the cache is empty")
-    table = _table("kind", "MB>", "last used", "whole?", "path")
+    table = _table("kind", "MB>", "last used", "complete", "path")
     for e in entries:
         days = (time.time() - e.last_used) / 86400
         table.add_row(
             e.kind, f"{e.bytes / 1e6:,.1f}", f"{days:.1f} days ago", "yes" if e.complete else "no", str(e.path)
         )
-    _print(table, f"\n{sum(e.bytes for e in entries) / 1e6:,.1f} MB in all; unmask cache prune --older-than 30")
+    _print(table, f"\n{sum(e.bytes for e in entries) / 1e6:,.1f} MB in total; unmask cache prune --older-than 30")
 
 
 def task_results(results: dict[str, Any]) -> None:
@@ -127,51 +127,52 @@ def task_results(results: dict[str, Any]) -> None:
     if results.get("tasks"):
         _print(*[results["report"]] if "report" in results else ())
         return
-    others: dict[str, dict[str, str]] = {}  # further columns → "set score" → what stands there
-    sure = any(row["low"] is not None for row in results.get("seed_summary", ()))
+    others: dict[str, dict[str, str]] = {}  # further column → {"set metric": cell}
+    has_interval = any(row["low"] is not None for row in results.get("seed_summary", ()))
     for row in results.get("seed_summary", ()):
         spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
         spread += f" ({row['low']:.4f} – {row['high']:.4f})" if row["low"] is not None else ""
-        others.setdefault("mean ± sd (95 %)" if sure else "mean ± sd", {})[f"{row['set']} {row['score']}"] = (
-            f"{row['mean']:.4f}{spread}"
-        )
+        others.setdefault("mean ± std (95% CI)" if has_interval else "mean ± std", {})[
+            f"{row['set']} {row['score']}"
+        ] = f"{row['mean']:.4f}{spread}"
     for row in results.get("baselines", ()):
         found = {f"{row['split']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
         others[row["baseline"]] = found
     table = _table(
-        "set", "records>", "score", "median seed>" if results.get("seeds") else ">", *(f"{o}>" for o in others)
+        "set", "records>", "metric", "median seed>" if results.get("seeds") else ">", *(f"{o}>" for o in others)
     )
     for name in ("dev", "test"):
         for key, value in (results.get(name) or {}).items():
             if key != "records":
                 more = [column.get(f"{name} {key}", "") for column in others.values()]
                 table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
-    _print(table if table.rows else "no scores: there is neither a dev nor a test set")
+    _print(table if table.rows else "no metrics: there is neither a dev nor a test set")
     rates = {row["baseline"]: row["lr"] for row in results.get("baselines", ()) if row.get("lr")}
     if rates and results.get("lr"):
-        own = "".join(f"; {name}: {rate:.2g}" for name, rate in rates.items())
-        _print(f"learning rate: {results['lr']:.2g}{own}")
+        baselines = "".join(f"; {name}: {rate:.2g}" for name, rate in rates.items())
+        _print(f"learning rate: {results['lr']:.2g}{baselines}")
     _print(f"\nunmask predict {quote(Path(results['model']))} …", *[results["report"]] if "report" in results else ())
 
 
 def scores(results: dict[str, Any]) -> None:
-    table = _table("score", ">")
+    table = _table("metric", ">")
     for key, value in results.items():
         if isinstance(value, float):
             table.add_row(key.replace("_", " "), f"{value:.4f}")
     skipped = f", {results['skipped']:,} rows skipped" if results.get("skipped") else ""
     _print(
-        table if table.rows else "no score can be told from these records", f"{results['records']:,} records{skipped}"
+        table if table.rows else "no metric can be computed from these records",
+        f"{results['records']:,} records{skipped}",
     )
 
 
 def findings(found: dict[str, Any]) -> None:
-    """What the data doctor found: what each file is for, then a line per kind of finding, the most serious last."""
+    """Print the findings of `unmask doctor`, the most serious last."""
     _print(*(Text(text, style) for text, style in finding_lines(found)))
 
 
 def finding_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(text, style): what each file is for, a line per kind of finding, and their numbers."""
+    """Return (text, style) pairs: the files of each split, one line per kind of finding, and the counts."""
     out = [
         (f"{role + ':':6} {', '.join(files)} ({found['records'][role]:,} records)", "")
         for role, files in found["files"].items()
@@ -182,6 +183,6 @@ def finding_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         error = group.first.error
         style = "bold red" if error else "bold yellow" if group.serious else ""
         out.append((f"{'error' if error else 'warning'}: {group}", style))
-    said = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
+    counts = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
     more = "; --json lists each of them" if any(group.count > len(group.places) for group in groups) else ""
-    return [*out, (f"{found['task']}: {said}{more}", "")]
+    return [*out, (f"{found['task']}: {counts}{more}", "")]

@@ -68,22 +68,22 @@ def split_fields(text: str, tabs: bool) -> list[str]:
 
 
 def read_conll(
-    source: Source, columns: Mapping[str, str], findings: list[Finding], labelled: bool = True
+    source: Source, columns: Mapping[str, str], findings: list[Finding], labeled: bool = True
 ) -> list[dict[str, Any]]:
     unknown = next((role for role in columns if role not in ROLES), None)
     if unknown is not None:
         raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", expected=", ".join(ROLES))
-    if not labelled:
+    if not labeled:
         columns = {role: name for role, name in columns.items() if role != "tag"}
     reader = _read_conllu if is_conllu(source) else _columns
-    return list(reader(source, columns, findings, labelled))
+    return list(reader(source, columns, findings, labeled))
 
 
 # -------------------------------------------------------------------------------------------------- columns
 
 
 def _columns(
-    source: Source, given: Mapping[str, str], findings: list[Finding], labelled: bool
+    source: Source, given: Mapping[str, str], findings: list[Finding], labeled: bool
 ) -> Iterator[dict[str, Any]]:
     token_lines = [text for _, text in source.lines if text.strip()]
     tabs = 2 * sum("\t" in text for text in token_lines) > len(token_lines)
@@ -91,8 +91,8 @@ def _columns(
     width = usual[0][0] if usual else 2
     names = next((text.split("=", 1)[1].split() for text in token_lines[:1] if "global.columns" in text), [])
     word = column_index(given.get("word", "1"), width, names, source)
-    tag = column_index(given.get("tag", str(width)), width, names, source) if labelled else -1
-    if labelled and word == tag:
+    tag = column_index(given.get("tag", str(width)), width, names, source) if labeled else -1
+    if labeled and word == tag:
         what = (
             "there is one column; a word and its tag are expected" if width < 2 else "word and tag are the same column"
         )
@@ -108,7 +108,7 @@ def _columns(
                 continue
             if text.startswith("#") and not rows and (len(row) != width or re.match(r"#\s*\S+\s*=", text)):
                 continue  # a comment; "#" with a tag is a word
-            if len(row) != width and (labelled or len(row) <= word):  # without labels, a word is enough
+            if len(row) != width and (labeled or len(row) <= word):  # without labels, a word is enough
                 what = f"{len(row)} columns, the other lines have {width}: {text[:40]!r}"
                 hint = f"a word and its tag separated by {'a tab' if tabs else 'a space'}, an empty line after each sentence"
                 findings.append(Finding(source.location(line), what, hint, kind="columns"))
@@ -219,7 +219,7 @@ def _sentence(
 
 
 def _read_conllu(
-    source: Source, given: Mapping[str, str], findings: list[Finding], labelled: bool
+    source: Source, given: Mapping[str, str], findings: list[Finding], labeled: bool
 ) -> Iterator[dict[str, Any]]:
     width = len(CONLLU_COLUMNS)
     word, tag = (
@@ -245,7 +245,7 @@ def _read_conllu(
                 remaining, start = last - first + 1, len(rows)
                 multiword = (row[word], "", line, space)
                 continue
-            if labelled and row[tag] == "_" != row[word]:
+            if labeled and row[tag] == "_" != row[word]:
                 message = f"{row[word]!r} has no {CONLLU_COLUMNS[tag]}"
                 findings.append(Finding(location, message, "add the tag", kind="no tag"))
             rows.append((row[word], row[tag], line, space and not remaining))
@@ -261,7 +261,7 @@ def _read_conllu(
         if rows:
             words, tags, lines, spaces = map(list, zip(*rows))
             text, spans = _conllu_text(source, block, words, spaces, lines[0], findings)
-            yield _sentence(source, text, spans, tags if labelled else None, lines)
+            yield _sentence(source, text, spans, tags if labeled else None, lines)
 
 
 def _conllu_text(

@@ -45,13 +45,13 @@ def has_entities(source: Source) -> bool:
 
 
 def read_table(
-    source: Source, columns: Mapping[str, str], labels: Sequence[str], findings: list[Finding], labelled: bool = True
+    source: Source, columns: Mapping[str, str], labels: Sequence[str], findings: list[Finding], labeled: bool = True
 ) -> list[dict[str, Any]]:
     found = map_columns(source.columns, ROLES, columns, (), source.path)
-    by_words = "word" in found and ("tag" in found or not labelled or "text" not in found)
+    by_words = "word" in found and ("tag" in found or not labeled or "text" not in found)
     needed = ("word", "tag") if by_words else ("text", "spans")
-    map_columns(source.columns, ROLES, columns, needed if labelled else needed[:1], source.path)
-    if not labelled:
+    map_columns(source.columns, ROLES, columns, needed if labeled else needed[:1], source.path)
+    if not labeled:
         found = {role: name for role, name in found.items() if role not in ("tag", "spans")}
     records = []
     for at, row in table_rows(source, EXPECTED):
@@ -61,7 +61,7 @@ def read_table(
             text = parse_text(row.get(found["text"]), at, "text", findings)
             record = {"location": at, "text": text}
             value = row.get(found.get("spans", ""))
-            if labelled:
+            if labeled:
                 record["spans"] = _spans(value, text, at, findings)
         if record and ("predicate" in found or _is_role_row(record)):
             record = set_predicate(record, row.get(found.get("predicate", "")), findings) or {}

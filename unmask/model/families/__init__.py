@@ -1,4 +1,4 @@
-"""Every family, one file each. A new one is its file and its line here, or a third party's entry point `unmask.families`."""
+"""All families, one file each. To add one, write a file and list it here, or use the entry point `unmask.families`."""
 
 from unmask.model.families import (
     albert,
@@ -18,7 +18,7 @@ from unmask.model.families import (
 from unmask.model.family import Family
 from unmask.registry import Registry
 
-# model_type, as config.json says it → family
+# model_type in config.json → family
 BUILT_IN = {
     "bert": bert.FAMILY,
     "roberta": roberta.FAMILY,

@@ -1,10 +1,9 @@
-"""ALBERT (Lan et al. 1909.11942): one layer used many times, narrow embeddings, sentence order. The sizes are version 2's."""
+"""ALBERT (Lan et al. 1909.11942): one layer used many times, narrow embeddings, sentence-order prediction. The sizes are those of version 2."""
 
 from typing import TYPE_CHECKING, Any
 
-from unmask.errors import UserError
 from unmask.model.families import bert
-from unmask.model.family import Family
+from unmask.model.family import Family, check_only
 
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
@@ -13,17 +12,15 @@ _LAYER = "albert.encoder.albert_layer_groups.{i}.albert_layers.0."
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    for key in ("num_hidden_groups", "inner_group_num"):
-        if raw.get(key, 1) != 1:
-            raise UserError(f"an albert folder with {key}: {raw[key]}", expected=f"{key}: 1, one layer for all")
+    check_only(raw, "albert", num_hidden_groups=1, inner_group_num=1)
     return bert.read(raw)
 
 
 def _write(config: "ModelConfig") -> dict[str, Any]:
-    own = config.classifier_dropout
+    rate = config.classifier_dropout
     return {
         "embedding_size": config.embedding_size,
-        "classifier_dropout_prob": config.dropout if own is None else own,  # null is refused there
+        "classifier_dropout_prob": config.dropout if rate is None else rate,  # transformers rejects null
         "num_hidden_groups": 1,
         "inner_group_num": 1,
     }

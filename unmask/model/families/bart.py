@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 1910.13461): encoder and decoder with BERT's post-norm layers; positions begin at row 2."""
+"""BART (Lewis et al. 1910.13461): encoder and decoder with BERT's post-norm layers; positions start at row 2 of their table."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,14 @@ def _size(layers: int, hidden: int) -> dict[str, Any]:
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    for a, b, default in (("encoder_attention_heads", "decoder_attention_heads", 16), ("encoder_ffn_dim", "decoder_ffn_dim", 4096)):  # fmt: skip
-        if raw.get(a, default) != raw.get(b, default):
-            raise UserError(f"a bart folder with {a} {raw.get(a)} and {b} {raw.get(b)}", expected="the same in both")
-    # Folders of 2020 call other models so, with norms in other places.
-    check_only(raw, "a bart", normalize_before=False, add_final_layer_norm=False, normalize_embedding=True)
+    for key, default in (("attention_heads", 16), ("ffn_dim", 4096)):
+        encoder, decoder = (raw.get(f"{half}_{key}", default) for half in ("encoder", "decoder"))
+        if encoder != decoder:
+            raise UserError(
+                f"encoder_{key} is {encoder!r}, but decoder_{key} is {decoder!r}", expected="the same value for both"
+            )
+    # In 2020, this model_type was also used for models with norms in other places.
+    check_only(raw, "bart", normalize_before=False, add_final_layer_norm=False, normalize_embedding=True)
     start = raw.get("decoder_start_token_id", 2)
     return {"decoder_start_id": None if start == raw.get("eos_token_id", 2) else start}
 
@@ -35,16 +38,16 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
 
 
 def _stack(name: str) -> Names:
-    there = f"model.{name}.layers.{{i}}"
+    layer = f"model.{name}.layers.{{i}}"
     return {
         f"{name}.embeddings.positions": f"model.{name}.embed_positions",
         f"{name}.embeddings.norm": f"model.{name}.layernorm_embedding",
-        f"{name}.layers.{{i}}.attention.qkv": tuple(f"{there}.self_attn.{part}_proj" for part in "qkv"),
-        f"{name}.layers.{{i}}.attention.out": f"{there}.self_attn.out_proj",
-        f"{name}.layers.{{i}}.attention_norm": f"{there}.self_attn_layer_norm",
-        f"{name}.layers.{{i}}.mlp.up": f"{there}.fc1",
-        f"{name}.layers.{{i}}.mlp.down": f"{there}.fc2",
-        f"{name}.layers.{{i}}.mlp_norm": f"{there}.final_layer_norm",
+        f"{name}.layers.{{i}}.attention.qkv": tuple(f"{layer}.self_attn.{part}_proj" for part in "qkv"),
+        f"{name}.layers.{{i}}.attention.out": f"{layer}.self_attn.out_proj",
+        f"{name}.layers.{{i}}.attention_norm": f"{layer}.self_attn_layer_norm",
+        f"{name}.layers.{{i}}.mlp.up": f"{layer}.fc1",
+        f"{name}.layers.{{i}}.mlp.down": f"{layer}.fc2",
+        f"{name}.layers.{{i}}.mlp_norm": f"{layer}.final_layer_norm",
     }
 
 
@@ -67,7 +70,7 @@ FAMILY = Family(
         "attention_bias": True,
         "mlp_bias": True,
         "decoder_bias": True,
-        "tie": True,  # untied, transformers gives the two halves embeddings of their own too
+        "tie": True,  # untied, the encoder and the decoder of transformers would also have separate embeddings
         "init": "flat",
         "init_cutoff": 0.0,
     },

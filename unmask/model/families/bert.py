@@ -1,10 +1,10 @@
-"""BERT (Devlin et al. 1810.04805) and Google's small ones (Turc et al. 1908.08962)."""
+"""BERT (Devlin et al. 1810.04805) and its smaller versions (Turc et al. 1908.08962)."""
 
 from typing import Any
 
 from unmask.model.family import COMMON_FIELDS, Family, Names, check_only
 
-# What every descendant that kept BERT's layers has too.
+# Shared by all families with BERT's layers.
 FIXED: dict[str, Any] = {
     "causal": False,
     "positions": "learned",
@@ -41,12 +41,12 @@ def size(layers: int, hidden: int, **more: Any) -> dict[str, Any]:
 
 
 def read(raw: dict[str, Any]) -> dict[str, Any]:
-    check_only(raw, f"a {raw['model_type']}", is_decoder=False, position_embedding_type="absolute")
+    check_only(raw, raw["model_type"], is_decoder=False, position_embedding_type="absolute")
     return {}
 
 
 def task_classes(name: str) -> dict[str, tuple[str, ...]]:
-    """The classes in transformers that hold the heads of tasks."""
+    """Return the transformers classes of the task heads."""
     return {
         f"{name}ForSequenceClassification": ("pooler", "classify"),
         f"{name}ForTokenClassification": ("tag",),
@@ -56,7 +56,7 @@ def task_classes(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def mlm_names(dense: str, norm: str, decoder: str, owner: str) -> Names:
-    """Of the masked-LM head's parameters; its bias belongs to `owner`."""
+    """Return the names of the MLM head; its bias is a parameter of `owner`."""
     return {"heads.mlm.dense": dense, "heads.mlm.norm": norm, "heads.mlm.decoder": decoder, "heads.mlm": owner}
 
 
@@ -70,7 +70,7 @@ def embedding_names(prefix: str) -> Names:
 
 
 def names(prefix: str) -> Names:
-    """Of the encoder's parameters."""
+    """Return the names of the encoder's parameters."""
     layer = prefix + "encoder.layer.{i}."
     return embedding_names(prefix) | {
         "encoder.layers.{i}.attention.qkv": tuple(f"{layer}attention.self.{x}" for x in ("query", "key", "value")),
@@ -113,7 +113,7 @@ FAMILY = Family(
         "pooler": {"heads.pooler.dense": "bert.pooler.dense"},
         "nsp": {"heads.nsp.out": "cls.seq_relationship"},
     },
-    # Untied, transformers computes with the decoder's bias and leaves cls.predictions.bias beside it, unread.
+    # If untied, transformers uses the decoder's bias and does not read cls.predictions.bias.
     copies={"heads.mlm.bias": "cls.predictions.decoder.bias"},
     ignored=r"bert\.embeddings\.(position|token_type)_ids|cls\.predictions\.decoder\.(weight|bias)",
 )

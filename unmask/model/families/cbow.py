@@ -1,4 +1,4 @@
-"""word2vec's CBOW (Mikolov et al. 1301.3781): one vector per token, wherever it stands. transformers has no such class."""
+"""word2vec's CBOW (Mikolov et al. 1301.3781): one vector per token, independent of its context. transformers has no such class."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ FAMILY = Family(
         "segments": 0,
         "layers": 1,
         "heads": 1,
-        "pooling": "mean",  # [CLS] has the same vector in every row
+        "pooling": "mean",  # the vector of [CLS] is the same in every row
         "init": "flat",
     },
     defaults={
@@ -27,8 +27,8 @@ FAMILY = Family(
         "max_positions": 8192,
         "norm_eps": 1e-5,
         "head_activation": "gelu",
-        "decoder_bias": True,  # word2vec has none: it carries how often a word occurs, and leaves the vectors the meaning
-        "tie": False,  # a word does not stand beside itself: what it is and what it is near are two matrices
+        "decoder_bias": True,  # unlike word2vec: the bias models the word frequency, so that the vectors need not
+        "tie": False,  # a word rarely occurs in its own context, so words and contexts need two matrices
         "dropout": 0.0,
         "attention_dropout": 0.0,
         "classifier_dropout": 0.0,

@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 1910.01108): half of BERT's layers, without segments and pooler, with names of its own."""
+"""DistilBERT (Sanh et al. 1910.01108): half of BERT's layers, without segments and pooler."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ _LAYER = "distilbert.transformer.layer.{i}."
 
 
 def _write(config: "ModelConfig") -> dict[str, Any]:
-    own = config.classifier_dropout
-    return {"seq_classif_dropout": config.dropout if own is None else own}  # null is refused there
+    rate = config.classifier_dropout
+    return {"seq_classif_dropout": config.dropout if rate is None else rate}  # transformers rejects null
 
 
 FAMILY = Family(

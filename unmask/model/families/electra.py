@@ -1,6 +1,6 @@
-"""ELECTRA (Clark et al. 2003.10555): a discriminator that finds the tokens which a small generator replaced.
+"""ELECTRA (Clark et al. 2003.10555): a discriminator that detects the tokens that a small generator replaced.
 
-The model is the discriminator; the generator is its head of that name, saved as a folder inside the folder.
+The model is the discriminator. Its head "generator" is saved as a model folder inside the model folder.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     if raw.get("architectures") == ["ElectraForMultipleChoice"]:
-        check_only(raw, "an electra", summary_type="first", summary_use_proj=True, summary_activation="gelu")
+        check_only(raw, "electra", summary_type="first", summary_use_proj=True, summary_activation="gelu")
     return bert.read(raw)
 
 

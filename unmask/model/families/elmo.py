@@ -31,7 +31,7 @@ FAMILY = Family(
     presets={
         "elmo-mini": _size(2, 256, 256),
         "elmo-small": _size(2, 512, 1024),
-        # The published one, 93.6 million weights without the softmax.
+        # The published model: 93.6 million parameters without the softmax.
         "elmo-original": _size(2, 1024, 4096) | {"characters": True, "tie": False},
     },
     base="elmo-original",

@@ -1,4 +1,4 @@
-"""GPT (Radford et al. 2018): a causal Transformer with post-norm, as BERT's layers are."""
+"""GPT (Radford et al. 2018): a causal Transformer with post-norm layers like BERT."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ from unmask.model.family import Family, Names
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
 
-# Its own names: "gelu" is the tanh approximation there.
+# Names in config.json, where "gelu" is the tanh approximation.
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
@@ -19,7 +19,7 @@ def size(layers: int, hidden: int) -> dict[str, Any]:
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     name = raw.get("afn", "gelu")
     if name not in _ACTIVATIONS:
-        raise UserError(f"an openai-gpt folder with afn: {name!r}", expected=", ".join(_ACTIVATIONS))
+        raise UserError(f"afn: {name!r} is not supported for openai-gpt", expected=", ".join(_ACTIVATIONS))
     return {"activation": _ACTIVATIONS[name]}
 
 
@@ -46,7 +46,7 @@ CAUSAL_FIELDS = {
     "layers": "n_layer",
     "heads": "n_head",
     "max_positions": "n_positions",
-    # transformers has the other place of `dropout` under another name: see _write.
+    # Dropout on the embeddings has a separate key in transformers: see _write.
     "dropout": "resid_pdrop",
     "attention_dropout": "attn_pdrop",
     "norm_eps": "layer_norm_epsilon",
@@ -64,17 +64,12 @@ CAUSAL_NAMES: Names = {
     "encoder.layers.{i}.mlp.down": "transformer.h.{i}.mlp.c_proj",
     "encoder.layers.{i}.mlp_norm": "transformer.h.{i}.ln_2",
 }
-TRANSPOSED_WEIGHTS = (
-    "attention.qkv",
-    "attention.out",
-    "mlp.up",
-    "mlp.down",
-)  # a matrix of OpenAI's is (inputs, outputs)
+TRANSPOSED_WEIGHTS = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")  # (inputs, outputs) in transformers
 
 FAMILY = Family(
     objective="clm",
     tokenizer={"type": "bpe", "template": "gpt2", "lowercase": True},
-    # The MLP is always four times as wide as the stream: there is no key for another width.
+    # The MLP is always 4 × hidden: config.json has no key for its width.
     fixed=CAUSAL_FIXED | {"norm": "post", "intermediate": 0, "init": "flat"},
     defaults={"activation": "gelu_new", "norm_eps": 1e-5, "pad_id": None},
     architectures={"OpenAIGPTLMHeadModel": ("lm",), "OpenAIGPTModel": ()},

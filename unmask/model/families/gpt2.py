@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019): GPT with pre-norm, a final norm and a longer row."""
+"""GPT-2 (Radford et al. 2019): GPT with pre-norm, a final norm and more positions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
-    check_only(raw, "a gpt2", **only)
+    supported = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    check_only(raw, "gpt2", **supported)
     return {"intermediate": raw.get("n_inner") or 0}
 
 
@@ -19,7 +19,7 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
     return {"n_inner": config.intermediate or None, "embd_pdrop": config.dropout}
 
 
-# The published ones share a tokenizer, whose one special token begins and ends every text.
+# The published models share a tokenizer with one special token, which marks the start and the end of a text.
 _PUBLISHED = {"vocab_size": 50257, "pad_id": None, "cls_id": 50256, "sep_id": 50256}
 
 FAMILY = Family(

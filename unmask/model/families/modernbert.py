@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al. 2412.13663): pre-norm, rotary positions, GeGLU, local and global attention in turn, no biases."""
+"""ModernBERT (Warner et al. 2412.13663): pre-norm, rotary positions, GeGLU, alternating local and global attention, no biases."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +14,31 @@ if TYPE_CHECKING:
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     rope = raw.get("rope_parameters") or {}
     thetas = []
-    # Folders older than transformers 5 have global_rope_theta and local_rope_theta instead.
+    # Versions of transformers before 5 wrote global_rope_theta and local_rope_theta instead.
     for kind, old, default in (
         ("full_attention", "global_rope_theta", 160_000.0),
         ("sliding_attention", "local_rope_theta", 10_000.0),
     ):
-        given = rope.get(kind) or {}
-        if given.get("rope_type", "default") != "default" or raw.get("rope_scaling"):
-            raise UserError(f"a modernbert folder with rope_type {given.get('rope_type')!r}", expected="default")
-        theta = given.get("rope_theta", raw.get(old, default))
+        values = rope.get(kind) or {}
+        if values.get("rope_type", "default") != "default" or raw.get("rope_scaling"):
+            raise UserError(
+                f"rope_type {values.get('rope_type')!r} is not supported for modernbert", expected="rope_type: default"
+            )
+        theta = values.get("rope_theta", raw.get(old, default))
         if isinstance(theta, bool) or not isinstance(theta, int | float):
             raise UserError(f"rope_parameters: {kind}.rope_theta is {shown(theta)}", expected="a number")
         thetas.append(float(theta))
     layers = raw.get("num_hidden_layers", 22)
     every = raw.get("global_attn_every_n_layers", 3)
     if kinds := raw.get("layer_types"):
-        same = len(kinds) == layers
-        fits = [n for n in range(1, layers + 1) if kinds == _layer_types(layers, n)] if same else []
-        if not fits:
+        intervals = range(1, layers + 1) if len(kinds) == layers else range(0)
+        matching = next((n for n in intervals if kinds == _layer_types(layers, n)), None)
+        if matching is None:
             raise UserError(
-                f"layer_types: {kinds[:4]} …, {len(kinds):,} of them",
-                expected="every n-th layer full_attention, beginning with the first",
+                f"layer_types: {kinds[:4]} … ({len(kinds):,} entries) is not supported",
+                expected=f"{layers} entries: full_attention for layer 0 and every n-th layer, else sliding_attention",
             )
-        every = fits[0]
+        every = matching
     return {"rope_theta": thetas[0], "local_rope_theta": thetas[1], "global_every": every}
 
 
@@ -57,11 +59,11 @@ def _layer_types(layers: int, every: int) -> list[str]:
     return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
 
 
-def _reads_tokens(head: str) -> Names:
+def _token_head_names(head: str) -> Names:
     return {f"heads.{head}.dense": "head.dense", f"heads.{head}.norm": "head.norm", f"heads.{head}.out": "classifier"}
 
 
-# The published ones share a tokenizer, whose special tokens stand at the end of the vocabulary.
+# The published models share a tokenizer with its special tokens at the end of the vocabulary.
 _PUBLISHED_IDS = {"vocab_size": 50368, "pad_id": 50283, "cls_id": 50281, "sep_id": 50282}
 
 FAMILY = Family(
@@ -104,7 +106,7 @@ FAMILY = Family(
     fields=COMMON_FIELDS
     | {
         "activation": "hidden_activation",
-        # transformers has the two other places of `dropout` under other names; see also _write.
+        # Dropout on the embeddings has a separate key in transformers: see _write.
         "dropout": "mlp_dropout",
         "attention_dropout": "attention_dropout",
         "local_window": "local_attention",
@@ -136,8 +138,8 @@ FAMILY = Family(
         "pooler": {"heads.pooler.dense": "head.dense", "heads.pooler.norm": "head.norm"},
         "classify": {"heads.classify.out": "classifier"},
         "choose": {"heads.choose.out": "classifier"},
-        "tag": _reads_tokens("tag"),
-        "answer": _reads_tokens("answer"),
+        "tag": _token_head_names("tag"),
+        "answer": _token_head_names("answer"),
     },
     ignored=r"decoder\.weight",
 )

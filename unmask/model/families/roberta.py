@@ -1,7 +1,7 @@
-"""RoBERTa (Liu et al. 1907.11692): BERT without sentence pairs, trained longer, on bytes.
+"""RoBERTa (Liu et al. 1907.11692): BERT without next-sentence prediction, trained longer, with a byte-level vocabulary.
 
-Its positions are counted from the padding's id: the table's first rows, as many as that id and one more, belong to no
-token. `max_positions` here is how many tokens a row can have; config.json counts the table's rows.
+Its positions start at pad_id + 1; the earlier rows of the position table are unused. `max_positions` is the maximum number
+of tokens; max_position_embeddings in config.json is the number of rows of the table.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ def read(raw: dict[str, Any]) -> dict[str, Any]:
     bert.read(raw)
     return {
         "max_positions": raw.get("max_position_embeddings", 512) - (raw.get("pad_token_id", 1) or 0) - 1,
-        # What transformers takes where the file says nothing is not what the published models have.
+        # The defaults of transformers, which differ from the published models.
         "segments": raw.get("type_vocab_size", 2),
         "norm_eps": raw.get("layer_norm_eps", 1e-12),
     }
@@ -55,9 +55,9 @@ FAMILY = Family(
         "pooler": {"heads.pooler.dense": "roberta.pooler.dense"},
         "classify": {"heads.classify.out": "classifier.out_proj"},
     },
-    # The classifier brings a pooler of its own.
+    # The classifier has its own pooler.
     architecture_names={"RobertaForSequenceClassification": {"heads.pooler.dense": "classifier.dense"}},
     copies={"heads.mlm.bias": "lm_head.decoder.bias"},
-    # The pooler of a masked LM's folder was never trained.
+    # The pooler in folders of masked language models was never trained.
     ignored=r"roberta\.embeddings\.(position|token_type)_ids|lm_head\.decoder\.(weight|bias)|roberta\.pooler\..*",
 )

@@ -1,7 +1,7 @@
 """T5 (Raffel et al. 1910.10683) and T5 v1.1: encoder and decoder, relative positions, RMS norms, no biases.
 
-v1.0 has a ReLU and shares one matrix between embedding and logits, which are scaled; v1.1 has a gated GELU and a matrix
-of its own for the logits (Shazeer 2002.05202; the T5 repository's notes on v1.1).
+v1.0 has a ReLU, and its logits are scaled and share the token embedding. v1.1 has a gated GELU and a separate matrix for
+the logits (Shazeer 2002.05202; the T5 repository's notes on v1.1).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
     gated, _, name = raw.get("feed_forward_proj", "relu").rpartition("-")
     if gated not in ("", "gated"):
         raise UserError(
-            f"a t5 folder with feed_forward_proj: {raw['feed_forward_proj']!r}", expected="relu, gated-gelu"
+            f"feed_forward_proj: {raw['feed_forward_proj']!r} is not supported for t5", expected="relu, gated-gelu"
         )
     start = raw.get("decoder_start_token_id")
     return {
@@ -33,7 +33,7 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         "decoder_layers": raw.get("num_decoder_layers") or raw.get("num_layers", 6),
         "attention_dropout": raw.get("attention_dropout_rate", raw.get("dropout_rate", 0.1)),
         "decoder_start_id": None if start == raw.get("pad_token_id", 0) else start,
-        # A file that does not say it: v1.1 unties, and only v1.0 scales.
+        # If the key is missing: only v1.0 scales the logits, and only v1.1 does not tie them.
         "scale_logits": raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False),
     }
 
@@ -51,22 +51,22 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
 _MLP = {"encoder": "encoder.block.{i}.layer.1", "decoder": "decoder.block.{i}.layer.2"}
 
 
-def _more(config: "ModelConfig") -> Names:
-    """A gated MLP is two matrices there."""
+def _gated_names(config: "ModelConfig") -> Names:
+    """Return the names of a gated MLP, which has two matrices in transformers."""
     up = {half: tuple(f"{mlp}.DenseReluDense.wi_{n}" for n in (0, 1)) for half, mlp in _MLP.items()}
     return {f"{half}.layers.{{i}}.mlp.up": names for half, names in up.items()} if config.gated else {}
 
 
 def _stack(half: str) -> Names:
-    here, there, mlp = f"{half}.layers.{{i}}", f"{half}.block.{{i}}.layer.0", _MLP[half]
+    layer, block, mlp = f"{half}.layers.{{i}}", f"{half}.block.{{i}}.layer.0", _MLP[half]
     return {
         f"{half}.relative.bias": f"{half}.block.0.layer.0.SelfAttention.relative_attention_bias",
-        f"{here}.attention.qkv": tuple(f"{there}.SelfAttention.{part}" for part in "qkv"),
-        f"{here}.attention.out": f"{there}.SelfAttention.o",
-        f"{here}.attention_norm": f"{there}.layer_norm",
-        f"{here}.mlp.up": f"{mlp}.DenseReluDense.wi",
-        f"{here}.mlp.down": f"{mlp}.DenseReluDense.wo",
-        f"{here}.mlp_norm": f"{mlp}.layer_norm",
+        f"{layer}.attention.qkv": tuple(f"{block}.SelfAttention.{part}" for part in "qkv"),
+        f"{layer}.attention.out": f"{block}.SelfAttention.o",
+        f"{layer}.attention_norm": f"{block}.layer_norm",
+        f"{layer}.mlp.up": f"{mlp}.DenseReluDense.wi",
+        f"{layer}.mlp.down": f"{mlp}.DenseReluDense.wo",
+        f"{layer}.mlp_norm": f"{mlp}.layer_norm",
         f"{half}.norm": f"{half}.final_layer_norm",
     }
 
@@ -125,7 +125,7 @@ FAMILY = Family(
         "buckets": "relative_attention_num_buckets",
         "bucket_reach": "relative_attention_max_distance",
         "dropout": "dropout_rate",
-        # Not read there, where one rate serves for all.
+        # transformers does not read this key: it has one dropout rate.
         "attention_dropout": "attention_dropout_rate",
         "norm_eps": "layer_norm_epsilon",
         "initializer_range": "initializer_factor",
@@ -145,10 +145,10 @@ FAMILY = Family(
         "decoder.layers.{i}.cross.out": f"{_CROSS}.EncDecAttention.o",
         "decoder.layers.{i}.cross_norm": f"{_CROSS}.layer_norm",
     },
-    conditional_names=_more,
+    conditional_names=_gated_names,
     heads={"lm": {"heads.lm.decoder": "lm_head"}},
     decoder_start="pad",
-    # The published v1.0 files have a table that nothing reads in the first cross-attention.
+    # The published v1.0 files have an unused table in the first cross-attention.
     ignored=r"(encoder|decoder)\.embed_tokens\.weight|lm_head\.weight"
     r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )

@@ -1,4 +1,4 @@
-"""What the page gets to know about a model: its properties, its methods, and the forms of the task view."""
+"""Describe a model for the page: its properties, its methods, and the forms of the task view."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Nearest sentence: the sentence of the passage that shares most with the question (TF-IDF)."""
+"""Baseline of `answer`: the sentence of the passage that is most similar to the question (TF-IDF)."""
 
 from copy import copy
 
@@ -8,21 +8,22 @@ from unmask.tasks.task import Prediction, Records
 from unmask.tasks.tfidf import fit_tfidf
 from unmask.text.segmentation import sentences
 
-ENOUGH = 2000  # training records that tell how much a sentence has to share with its question
+MAX_THRESHOLD_RECORDS = 2000  # training records on which the no-answer threshold is fitted
 
 
-def baseline(task: Answer, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
-    """A sentence that shares too little is "no answer", where there may be none: how little is learnt from training records."""
+def baseline(task: Answer, train: Records, dev: Records, eval_records: Records) -> dict[str, dict[str, float]]:
+    """Predict the nearest sentence. If questions may be unanswerable, a similarity below a fitted threshold is "no answer"."""
     tfidf = fit_tfidf(text for r in train for text in (r["question"], r["context"]))
 
-    def nearest(record: Record) -> Prediction:
-        parts = sentences(record["context"])
-        near = (tfidf.transform(parts) @ tfidf.transform([record["question"]]).T).toarray()[:, 0]
-        return {"answer": parts[int(near.argmax())], "score": float(near.max())}
+    def nearest_sentence(record: Record) -> Prediction:
+        candidates = sentences(record["context"])
+        similarity = (tfidf.transform(candidates) @ tfidf.transform([record["question"]]).T).toarray()[:, 0]
+        return {"answer": candidates[int(similarity.argmax())], "score": float(similarity.max())}
 
-    own, known = copy(task), train[:ENOUGH]
-    own.task_state = task.task_state | {"threshold": None if task.task_state["threshold"] is None else 0.0}
-    own.task_state |= own.fit_null_threshold(
-        [nearest(r) for r in known] if own.task_state["threshold"] is not None else [], known
-    )
-    return {"nearest sentence": own.score([nearest(r) for r in judged], judged)}
+    scorer = copy(task)  # with its own threshold
+    scorer.task_state = dict(task.task_state)
+    if task.task_state["threshold"] is not None:
+        sample = train[:MAX_THRESHOLD_RECORDS]
+        scorer.task_state["threshold"] = 0.0
+        scorer.task_state |= scorer.fit_null_threshold([nearest_sentence(r) for r in sample], sample)
+    return {"nearest sentence": scorer.score([nearest_sentence(r) for r in eval_records], eval_records)}

@@ -1,4 +1,4 @@
-"""Questions, the passages that answer them, and the answers with their places: SQuAD's json (squad.py), or a table."""
+"""Read questions, passages and answers from SQuAD's JSON or from a table. `squad.py` builds the records."""
 
 from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field, assign_columns, required_fields
@@ -23,11 +23,11 @@ class AnswerForm(DataFormat):
             return squad.is_squad(source.value)
         return super().matches(source) and not has_choices(source)
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
         if source.file_format == "json" and squad.is_squad(source.value):
-            return squad.records(squad.questions(source, findings), squad.COLUMNS, labelled, findings)
-        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
-        rows = table_rows(source, "SQuAD's json, or csv, jsonl, parquet with question, context and answers")
-        return squad.records(rows, columns, labelled, findings)
+            return squad.build_records(squad.iter_questions(source, findings), squad.COLUMNS, labeled, findings)
+        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labeled))
+        rows = table_rows(
+            source, "SQuAD's json, or csv, jsonl or parquet with the columns question, context and answers"
+        )
+        return squad.build_records(rows, columns, labeled, findings)

@@ -1,4 +1,4 @@
-"""What the rest of the program knows about `answer`."""
+"""The spec of the task `answer`: what the rest of the program needs to know about it."""
 
 from unmask.json_checks import BOOLEAN, NUMBER, POSITIVE, or_null
 from unmask.tasks.answer.form import AnswerForm
@@ -25,9 +25,9 @@ SPEC = TaskSpec(
         result="start_logits",
     ),
     training=Training(
-        loss_weights={"start": 0.5, "end": 0.5},  # the mean of both, as everybody's
+        loss_weights={"start": 0.5, "end": 0.5},  # the mean of both, as in BERT and transformers
         pooling="none",
         aux_mlm=True,
-        why_not_augmentable="an answer has to stand in its passage as it is",
+        why_not_augmentable="an answer must occur literally in its passage",
     ),
 )

@@ -1,12 +1,13 @@
-"""Questions over passages → records: SQuAD's nested json (1606.05250, 1806.03822), or a table with a question in each row.
+"""Build records of questions over passages, from SQuAD's nested JSON (1606.05250, 1806.03822) or from a table.
 
-| form | answers |
+| format | answers |
 |---|---|
-| SQuAD json | data → paragraphs → qas → answers [{text, answer_start}], is_impossible; plausible_answers are not read |
-| `datasets` rows | answers {"text": […], "answer_start": […]}; empty lists = no answer |
-| plain rows | answer (text) and start; an empty answer = no answer; without start, the place where the text stands |
+| SQuAD json | data → paragraphs → qas → answers [{text, answer_start}], is_impossible; plausible_answers are ignored |
+| `datasets` rows | answers {"text": […], "answer_start": […]}; empty lists mean no answer |
+| plain rows | answer (text) and start; an empty answer means no answer; without start, the text is searched in the context |
 
-A place is a character of the raw context. What does not fit is found with its line, and where it can be said, with what would.
+A start is a character offset in the raw context. Answers that do not match the context are findings with a location and, if
+possible, the correct offset.
 """
 
 import ast
@@ -22,16 +23,10 @@ from unmask.labels.records import Finding, Record, Source, parse_int, parse_text
 from unmask.text.decode import decode, decompress, detect_encoding
 from unmask.text.detect import HEAD_BYTES
 
-KEYS = ("question", "id", "answers")  # of a question: where one of them stands is its place
-_KEY = re.compile(rf'(?<!\\)"({"|".join(KEYS)})"\s*:')  # inside a JSON string, a quote has a backslash before it
-COLUMNS = {
-    "id": "id",
-    "question": "question",
-    "context": "context",
-    "answers": "answers",
-    "impossible": "is_impossible",
-}
-Raw = tuple[str, dict[str, Any]]  # place, {question, context, answers, …} as the file has them
+KEYS = ("question", "id", "answers")  # of a question; the first of them in the file is the question's location
+_KEY = re.compile(rf'(?<!\\)"({"|".join(KEYS)})"\s*:')  # inside a JSON string, a quote is escaped with a backslash
+COLUMNS = {name: name for name in ("id", "question", "context", "answers")} | {"impossible": "is_impossible"}
+RawQuestion = tuple[str, dict[str, Any]]  # location, and {question, context, answers, …} as written in the file
 
 
 def is_squad(value: Any) -> bool:
@@ -43,120 +38,129 @@ def is_squad(value: Any) -> bool:
     return isinstance(data, list) and any(isinstance(a, dict) and ("paragraphs" in a or "question" in a) for a in data)
 
 
-def questions(source: Source, findings: list[Finding]) -> Iterator[Raw]:
-    """Every question of a SQuAD file, with the context of its paragraph."""
-    places = _places(source)
-
-    def at(value: Any) -> str:
-        return places.get(id(value), source.location(1))
-
-    for n, article in enumerate(_list(source.value, "data", source.location(1), findings), 1):
+def iter_questions(source: Source, findings: list[Finding]) -> Iterator[RawQuestion]:
+    """Yield every question of a SQuAD file, with the context of its paragraph."""
+    locations, file_location = _question_locations(source), source.location(1)
+    for n, article in enumerate(_list_of_objects(source.value, "data", "the file", file_location, findings), 1):
         if "question" in article:
-            yield at(article), article
+            yield locations.get(id(article), file_location), article
             continue
-        where, held = source.location(1), f"article {n}"
+        name = f"article {n}"
         if isinstance(article.get("title"), str):
-            held += f" ({article['title']:.40})"
-        for paragraph in _list(article, "paragraphs", where, findings, held):
-            for qa in _list(paragraph, "qas", where, findings, held):
-                yield at(qa), qa | {"context": paragraph.get("context")}
+            name += f" ({article['title']:.40})"
+        for paragraph in _list_of_objects(article, "paragraphs", name, file_location, findings):
+            for qa in _list_of_objects(paragraph, "qas", name, file_location, findings):
+                yield locations.get(id(qa), file_location), qa | {"context": paragraph.get("context")}
 
 
-def _list(value: Any, key: str, at: str, findings: list[Finding], held: str = "the file") -> list[dict[str, Any]]:
-    items = value.get(key)
+def _list_of_objects(
+    parent: dict[str, Any], key: str, name: str, location: str, findings: list[Finding]
+) -> list[dict[str, Any]]:
+    """Return the objects of the list parent[key]; anything else in it is a finding. `name`: of the parent."""
+    hint = "use the format of SQuAD: data → paragraphs → qas"
+    items = parent.get(key)
     if not isinstance(items, list):
-        findings.append(Finding(at, f"{held}: {key!r} is no list of objects", "as SQuAD has it", kind="structure"))
+        findings.append(Finding(location, f"{name}: {key!r} is not a list of objects", hint, kind="structure"))
         return []
     for n, item in enumerate(items, 1):
         if not isinstance(item, dict):
-            what = f"{held}: item {n} of {key!r} is {type(item).__name__}, no object: {item!r:.40}"
-            findings.append(Finding(at, what, "as SQuAD has it", kind="structure"))
+            message = f"{name}: item {n} of {key!r} is {type(item).__name__}, not an object: {item!r:.40}"
+            findings.append(Finding(location, message, hint, kind="structure"))
     return [item for item in items if isinstance(item, dict)]
 
 
-def _places(source: Source) -> dict[int, str]:
-    """id of each object of the value → "file:line" of its question; with the column too where several share the line."""
+def _question_locations(source: Source) -> dict[int, str]:
+    """Return id(object) → "file:line" for each question, or "file:line:column" if questions share a line.
+
+    The JSON parser does not report positions, so the keys of questions are searched in the text. They occur there in the same
+    order as in the parsed value.
+    """
     with open(Path(source.path).expanduser(), "rb") as raw:
         data = decompress(raw).read()
     text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), lambda *_: None))
-    order, found = list(_owners(source.value)), [match.start() for match in _KEY.finditer(text)]
-    if len(order) != len(found):  # a key twice in one object: only the last one is in the value
+    owners, offsets = list(_key_owners(source.value)), [match.start() for match in _KEY.finditer(text)]
+    if len(owners) != len(offsets):  # an object repeats a key, of which the parsed value has only the last
         return {}
-    first: dict[int, int] = {}
-    for owner, position in zip(order, found):
-        first.setdefault(owner, position)
-    breaks = [match.start() for match in re.finditer("\n", text)]
-    lines = {owner: bisect.bisect_left(breaks, position) for owner, position in first.items()}
-    shared = len(set(lines.values())) < len(lines)
+    first_offset: dict[int, int] = {}
+    for owner, offset in zip(owners, offsets):
+        first_offset.setdefault(owner, offset)
+    newlines = [match.start() for match in re.finditer("\n", text)]
+    lines = {owner: bisect.bisect_left(newlines, offset) for owner, offset in first_offset.items()}
+    share_lines = len(set(lines.values())) < len(lines)
     out = {}
     for owner, line in lines.items():
-        column = first[owner] - (breaks[line - 1] if line else -1)
-        out[owner] = f"{source.location(line + 1)}:{column}" if shared else source.location(line + 1)
+        column = first_offset[owner] - (newlines[line - 1] if line else -1)
+        out[owner] = source.location(line + 1) + (f":{column}" if share_lines else "")
     return out
 
 
-def _owners(value: Any) -> Iterator[int]:
-    """The objects that hold a key of KEYS, once for each, in the order of the file."""
+def _key_owners(value: Any) -> Iterator[int]:
+    """Yield the id of the object for every key of KEYS, in the order of the file."""
     if isinstance(value, dict):
-        for key, inside in value.items():
+        for key, inner in value.items():
             if key in KEYS:
                 yield id(value)
-            yield from _owners(inside)
+            yield from _key_owners(inner)
     elif isinstance(value, list):
         for item in value:
-            yield from _owners(item)
+            yield from _key_owners(item)
 
 
-def record_of(
-    raw: Mapping[str, Any], at: str, columns: Mapping[str, str], labelled: bool, findings: list[Finding]
+def build_record(
+    raw: Mapping[str, Any], location: str, columns: Mapping[str, str], labeled: bool, findings: list[Finding]
 ) -> Record:
-    """One question as a record, its answers checked against the context. `columns`: role → key."""
+    """Build the record of one question, and check its answers against the context. `columns`: role → key."""
 
     def get(role: str) -> Any:
         return raw.get(columns[role]) if role in columns else None
 
-    record: Record = {"location": at}
+    record: Record = {"location": location}
     if get("id") not in (None, ""):
         record["id"] = str(get("id"))
-    record |= {role: parse_text(get(role), at, role, findings) for role in ("question", "context")}
-    if not labelled:
+    record |= {role: parse_text(get(role), location, role, findings) for role in ("question", "context")}
+    if not labeled:
         return record
-    name = f" of {record['id']:.40}" if "id" in record else ""
-    impossible = _flag(get("impossible"))
-    there = "answers" in columns and columns["answers"] in raw
-    given = list(_answers(get("answers"), get("start"), name, at, findings)) if there else []
-    if not there and not impossible:
-        findings.append(Finding(at, f"no answers{name}", "answers: [] and is_impossible: true if there are none"))
-    elif impossible is False and not given:
-        findings.append(Finding(at, f"is_impossible is false{name}, yet there is no answer", "give one, or true"))
-    elif impossible and given:
-        findings.append(
-            Finding(at, f"is_impossible{name}, yet there is an answer: {given[0][0]!r:.40}", "remove one of the two")
-        )
-    column = "start" in columns or not isinstance(get("answers"), str)
-    found = [place(text, start, record["context"], name, at, column, findings) for text, start in given]
-    record["answers"] = [] if impossible else [answer for answer in found if answer]
-    record["impossible"] = bool(impossible) or not given
+    of_id = f" of {record['id']:.40}" if "id" in record else ""
+    impossible = _parse_bool(get("impossible"))
+    has_answers_key = "answers" in columns and columns["answers"] in raw
+    answers = list(_iter_answers(get("answers"), get("start"), of_id, location, findings)) if has_answers_key else []
+    if not has_answers_key and not impossible:
+        hint = "if there are none, write answers: [] and is_impossible: true"
+        findings.append(Finding(location, f"no answers{of_id}", hint))
+    elif impossible is False and not answers:
+        message = f"is_impossible{of_id} is false, yet there is no answer"
+        findings.append(Finding(location, message, "add an answer, or set is_impossible to true"))
+    elif impossible and answers:
+        message = f"is_impossible{of_id} is true, yet there is an answer: {answers[0][0]!r:.40}"
+        findings.append(Finding(location, message, "remove the answer, or set is_impossible to false"))
+    has_starts = "start" in columns or not isinstance(get("answers"), str)
+    located = [
+        locate_answer(text, start, record["context"], of_id, location, has_starts, findings) for text, start in answers
+    ]
+    record["answers"] = [] if impossible else [answer for answer in located if answer]
+    record["impossible"] = bool(impossible) or not answers
     return record
 
 
-def _flag(value: Any) -> bool | None:
+def _parse_bool(value: Any) -> bool | None:
     if isinstance(value, str):
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(value.lower())
     return None if value is None else bool(value)
 
 
-def _answers(value: Any, start: Any, name: str, at: str, findings: list[Finding]) -> Iterator[tuple[str, Any]]:
-    """(text, start) of each answer, in any of the ways they are written."""
+def _iter_answers(
+    value: Any, start: Any, of_id: str, location: str, findings: list[Finding]
+) -> Iterator[tuple[str, Any]]:
+    """Yield (text, start) of each answer, from any of the supported formats."""
     if isinstance(value, str) and value[:1] in ("{", "["):  # a cell of a csv file, written by json or by str()
-        value = _parsed(value)
+        value = _parse_literal(value)
     if isinstance(value, dict) and isinstance(value.get("text"), list | tuple):
-        starts = value.get("answer_start", value.get("start"))
-        starts = list(starts) if isinstance(starts, list | tuple) else [None] * len(value["text"])
-        if len(starts) != len(value["text"]):
-            what = f"{len(value['text'])} answers{name}, {len(starts)} starts"
-            findings.append(Finding(at, what, "as many of both"))
-        items = [{"text": t, "start": s} for t, s in zip(value["text"], starts)]
+        texts, starts = value["text"], value.get("answer_start", value.get("start"))
+        starts = list(starts) if isinstance(starts, list | tuple) else [None] * len(texts)
+        if len(starts) != len(texts):
+            message = f"{len(texts)} answers{of_id}, but {len(starts)} starts"
+            findings.append(Finding(location, message, "give one start per answer"))
+        items = [{"text": t, "start": s} for t, s in zip(texts, starts)]
     elif isinstance(value, list | tuple):
         items = [a if isinstance(a, dict) else {"text": a, "start": start if len(value) == 1 else None} for a in value]
     elif isinstance(value, dict):
@@ -164,84 +168,88 @@ def _answers(value: Any, start: Any, name: str, at: str, findings: list[Finding]
     else:  # an empty cell means no answer
         items = [] if value is None or value != value or value == "" else [{"text": value, "start": start}]
     for item in items:
-        text = parse_text(item.get("text", item.get("answer")), at, f"answer{name}", findings)
+        text = parse_text(item.get("text", item.get("answer")), location, f"answer{of_id}", findings)
         if text:
             yield text, item.get("answer_start", item.get("start"))
 
 
-def _parsed(text: str) -> Any:
-    for read in (json.loads, ast.literal_eval):
+def _parse_literal(text: str) -> Any:
+    for parse in (json.loads, ast.literal_eval):
         try:
-            return read(text)
+            return parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
     return text
 
 
-def place(
-    text: str, start: Any, context: str, name: str, at: str, column: bool, findings: list[Finding]
+def locate_answer(
+    text: str, start: Any, context: str, of_id: str, location: str, has_starts: bool, findings: list[Finding]
 ) -> dict[str, Any] | None:
-    """An answer as it stands in the context; None when it is not where it is said to be. `column`: whether starts are given."""
+    """Return the answer {text, start} as it occurs in the context, or None and a finding. `has_starts`: of the file."""
     if not context:
         return None
-    number = parse_int(start)
-    shown = f"the answer {text!r:.60}{name}"
-    exactly = [m.start() for m in re.finditer(f"(?={re.escape(text)})", context)]
+    name = f"the answer {text!r:.60}{of_id}"
+    matches = [m.start() for m in re.finditer(f"(?={re.escape(text)})", context)]
     if start is None or start == "" or start != start:
-        if len(exactly) == 1 or (exactly and not column):
-            if len(exactly) > 1 or column:
-                more = f", the first of {len(exactly)} places" if len(exactly) > 1 else ""
-                what = f"no answer_start{name}: taken as {exactly[0]}{more}, where {text!r:.60} stands"
-                findings.append(Finding(at, what, f"answer_start: {exactly[0]}", error=False, kind="answer start"))
-            return {"text": text, "start": exactly[0]}
-        what = f"no answer_start, and {shown} stands at {_some(exactly)}"
-        findings.append(Finding(at, what, "say where it begins", kind="answer start"))
+        if len(matches) == 1 or (matches and not has_starts):
+            if len(matches) > 1 or has_starts:
+                which = f"the first of {len(matches)} matches in" if len(matches) > 1 else "the only match in"
+                message = f"no answer_start for {name}: {matches[0]} is used, {which} the context"
+                hint = f"answer_start: {matches[0]}"
+                findings.append(Finding(location, message, hint, error=False, kind="answer start"))
+            return {"text": text, "start": matches[0]}
+        message = f"no answer_start for {name}, which occurs {_describe_offsets(matches)}"
+        findings.append(Finding(location, message, "add answer_start, counted from 0", kind="answer start"))
         return None
+    number = parse_int(start)
     if number is None:
-        findings.append(Finding(at, f"answer_start{name} is no number: {start!r:.40}", "count characters from 0"))
+        message = f"answer_start{of_id} is not a number: {start!r:.40}"
+        findings.append(Finding(location, message, "give the offset in characters, counted from 0"))
         return None
     if 0 <= number < len(context):
         if context.startswith(text, number):
             return {"text": text, "start": number}
-        loose = re.compile(r"\s*(" + r"\s+".join(map(re.escape, text.split())) + ")")
-        match = loose.match(context, number)
-        if match:  # blanks alone differ: of what stands there, or before it
-            what = (
-                f"{shown} differs from the context at {number} by blanks: taken as {match[1]!r:.60} at {match.start(1)}"
+        ignoring_spaces = re.compile(r"\s*(" + r"\s+".join(map(re.escape, text.split())) + ")")
+        match = ignoring_spaces.match(context, number)
+        if match:
+            message = (
+                f"{name} differs from the context only in whitespace: {match[1]!r:.60} at {match.start(1)} is used"
             )
-            findings.append(Finding(at, what, error=False, kind="answer blanks"))
+            findings.append(Finding(location, message, error=False, kind="answer blanks"))
             return {"text": match[1], "start": match.start(1)}
-        what = f"{shown} is not at {number}, where the context has {context[number : number + len(text)]!r:.60}"
+        message = f"{name} is not at {number}, where the context has {context[number : number + len(text)]!r:.60}"
     else:
-        what = f"answer_start {number} of {shown} is outside of the context, which has {len(context)} characters"
-    nearest = min(exactly, key=lambda start: abs(start - number), default=None)
-    here = f"; it is at {_some(exactly, nearest)}"
+        message = f"answer_start {number} of {name} is outside of the context, which has {len(context)} characters"
+    nearest = min(matches, key=lambda offset: abs(offset - number), default=None)
     hint = "copy the answer from the context" if nearest is None else f"answer_start: {nearest}"
-    findings.append(Finding(at, what + here, hint, kind="answer place"))
+    message += f"; it occurs {_describe_offsets(matches, nearest)}"
+    findings.append(Finding(location, message, hint, kind="answer place"))
     return None
 
 
-def _some(places: list[int], nearest: int | None = None) -> str:
+def _describe_offsets(offsets: list[int], nearest: int | None = None) -> str:
     """
-    >>> _some([]), _some([1, 5, 7, 9]), _some([1, 5, 7, 9], 7), _some([4], 4)
-    ('no place of the context', '4 places: 1, 5, 7 …', '4 places, the nearest is 7', '4')
+    >>> _describe_offsets([]), _describe_offsets([1, 5, 7, 9]), _describe_offsets([1, 5, 7, 9], 7), _describe_offsets([4], 4)
+    ('nowhere in the context', 'at 4 offsets: 1, 5, 7 …', 'at 4 offsets, the nearest is 7', 'at 4')
     """
-    if not places:
-        return "no place of the context"
+    if not offsets:
+        return "nowhere in the context"
     if nearest is not None:
-        return str(nearest) if len(places) == 1 else f"{len(places)} places, the nearest is {nearest}"
-    return f"{len(places)} places: {', '.join(map(str, places[:3]))}{' …' if len(places) > 3 else ''}"
+        return f"at {nearest}" if len(offsets) == 1 else f"at {len(offsets)} offsets, the nearest is {nearest}"
+    return f"at {len(offsets)} offsets: {', '.join(map(str, offsets[:3]))}{' …' if len(offsets) > 3 else ''}"
 
 
-def records(rows: Iterable[Raw], columns: Mapping[str, str], labelled: bool, findings: list[Finding]) -> list[Record]:
-    """Every question as a record. Ids that two of them share are found: predictions by id could not be told apart."""
-    out, seen = [], dict[str, str]()
-    for at, row in rows:
-        record = record_of(row, at, columns, labelled, findings)
+def build_records(
+    questions: Iterable[RawQuestion], columns: Mapping[str, str], labeled: bool, findings: list[Finding]
+) -> list[Record]:
+    """Build a record per question. Repeated ids are findings, because predictions are matched by id."""
+    records, seen = [], dict[str, str]()
+    for location, raw in questions:
+        record = build_record(raw, location, columns, labeled, findings)
         if record.get("id") in seen:
-            what = f"the id {record['id']!r:.40} is that of {seen[record['id']]} too"
-            findings.append(Finding(at, what, "give each question its own id", kind="id"))
+            message = f"the id {record['id']!r:.40} is already used by {seen[record['id']]}"
+            findings.append(Finding(location, message, "give each question its own id", kind="id"))
         elif "id" in record:
-            seen[record["id"]] = at
-        out.append(record)
-    return out
+            seen[record["id"]] = location
+        records.append(record)
+    return records

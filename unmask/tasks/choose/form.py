@@ -1,4 +1,4 @@
-"""Texts with several choices, of which one is right (choices.py reads the many ways in which choices and labels are written)."""
+"""Data format of `choose`: texts with several choices, one of them correct (`labels/formats/choices.py` parses choices and labels)."""
 
 from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field, usual_columns
@@ -27,35 +27,36 @@ class ChooseForm(DataFormat):
     def matches(self, source: Source) -> bool:
         names = source.names
         usual = usual_columns(self.fields)
-        text = names & {*usual["text"], *usual["context"]}
-        return bool(text and names & set(usual["label"])) and has_choices(source)
+        has_text = names & {*usual["text"], *usual["context"]}
+        return bool(has_text and names & set(usual["label"])) and has_choices(source)
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
-        apart = choice_columns(source.columns) if "choices" not in settings.columns else []
-        roles = {role: names for role, names in usual_columns(self.fields).items() if role != "choices" or not apart}
-        left = [name for name in source.columns if name not in apart]
-        plain = set(map(normalize_name, left)) & set(roles["text"]) or "text" in settings.columns
-        if not plain:  # a file whose only text is called a context
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
+        per_choice = choice_columns(source.columns) if "choices" not in settings.columns else []  # a column per choice
+        roles = {
+            role: names for role, names in usual_columns(self.fields).items() if role != "choices" or not per_choice
+        }
+        others = [name for name in source.columns if name not in per_choice]
+        has_text = set(map(normalize_name, others)) & set(roles["text"]) or "text" in settings.columns
+        if not has_text:  # the only text column is called "context"
             roles = roles | {"text": roles["context"], "context": ()}
-        needed = ("text", *(() if apart else ("choices",)), *(("label",) if labelled else ()))
-        columns = map_columns(left, roles, settings.columns, needed, source.path)
+        required = ("text", *(() if per_choice else ("choices",)), *(("label",) if labeled else ()))
+        columns = map_columns(others, roles, settings.columns, required, source.path)
         records, labels = [], []
-        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with text, choices and label"):
-            record: Record = {"location": at, "text": parse_text(row.get(columns["text"]), at, "text", findings)}
+        for location, row in table_rows(source, "csv, tsv, jsonl or parquet with text, choices and label"):
+            text = parse_text(row.get(columns["text"]), location, "text", findings)
+            record: Record = {"location": location, "text": text}
             if columns.get("context") and row.get(columns["context"]) not in (None, ""):
-                record["context"] = parse_text(row[columns["context"]], at, "context", findings)
+                record["context"] = parse_text(row[columns["context"]], location, "context", findings)
             names: list[str] = []
-            if apart:
-                cells = [row.get(name) for name in apart]
-                while cells and cells[-1] in (None, ""):  # records differ in how many they have
+            if per_choice:
+                cells = [row.get(name) for name in per_choice]
+                while cells and cells[-1] in (None, ""):  # the number of choices may differ between records
                     cells.pop()
             else:
                 cells, names = parse_choices(row.get(columns["choices"])) or ([], [])
-            record["choices"] = check_choices(cells, at, findings)
+            record["choices"] = check_choices(cells, location, findings)
             records.append(record)
             labels.append((row.get(columns["label"]) if "label" in columns else None, names))
-        if labelled:
+        if labeled:
             add_label_indices(records, labels, findings)
         return records

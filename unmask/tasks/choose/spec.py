@@ -1,4 +1,4 @@
-"""What the rest of the program knows about `choose`."""
+"""TaskSpec of `choose`."""
 
 from unmask.tasks.choose.form import ChooseForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
@@ -6,7 +6,7 @@ from unmask.text.windows import TRUNCATES_LONGER_TEXT
 
 SPEC = TaskSpec(
     name="choose",
-    about="a text and several choices → the choice that goes with it",
+    about="a text and several choices → the best choice",
     data_format=ChooseForm(),
     heads=("choose",),
     terms=("choose",),
@@ -22,6 +22,6 @@ SPEC = TaskSpec(
         inputs="{k: v[None] for k, v in tokenizer(['TEXT'] * 2, ['CHOICE', 'CHOICE'], return_tensors='pt').items()}",
     ),
     training=Training(
-        aux_mlm=True, why_not_augmentable="what tells the choices apart may be the very word that is changed"
+        aux_mlm=True, why_not_augmentable="a replaced word may be the one that distinguishes the choices"
     ),
 )

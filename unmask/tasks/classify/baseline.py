@@ -1,6 +1,8 @@
-"""TF-IDF + a linear model. It gives logits; from there on everything (temperature, thresholds, scores) is the task's own, so that the
-figures compare. Logistic regression for labels, one against the rest for several, ridge regression for numbers; how strongly it is
-regularised is chosen by cross-validation on the training records.
+"""Baseline of `classify`: TF-IDF features and a linear model.
+
+The linear model returns logits. Calibration, decoding and metrics are those of the task, so the numbers are comparable. It is a
+logistic regression for one label, one-vs-rest logistic regressions for several labels, and a ridge regression for numbers.
+Cross-validation on the training records chooses the regularization strength.
 """
 
 import warnings
@@ -22,27 +24,25 @@ from unmask.tasks.metrics import indicator
 from unmask.tasks.task import Records
 from unmask.text.segmentation import detect_common_language
 
-FOLDS = 3
-SMALL = 200  # records below which a word that occurs once counts too
-NEVER = -30.0  # logit of a label that the training records lack
+NUM_FOLDS = 3
+MIN_RECORDS_TO_DROP_RARE_TERMS = 200  # with fewer records, terms that occur once are kept
+UNSEEN_LABEL_LOGIT = -30.0  # of a label without training records
 
 
-class Words(TransformerMixin, BaseEstimator):
-    """Texts, or pairs of them, → TF-IDF of words and pairs of words; of a pair both, where they differ, and what they share.
+class TfidfFeatures(TransformerMixin, BaseEstimator):
+    """TF-IDF of word unigrams and bigrams. The features of a pair are those of both texts, |a - b| and a * b.
 
-    Chinese, which has no spaces, is cut into characters.
+    Chinese and Japanese, which have no spaces, use character n-grams.
     """
 
-    def __init__(self, rare: int = 2):
-        self.rare = rare
+    def __init__(self, min_df: int = 2):
+        self.min_df = min_df
 
-    def fit(self, records: Records, y: Any = None) -> "Words":
+    def fit(self, records: Records, y: Any = None) -> "TfidfFeatures":
         texts = [r[role] for r in records for role in ("text", "pair") if role in r]
-        chinese = (
-            detect_common_language(t[:200] for t in texts) == "zh"
-        )  # Japanese too, by its share of the same characters
-        cut: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if chinese else {"ngram_range": (1, 2)}
-        self.vectorizer_ = TfidfVectorizer(min_df=self.rare, sublinear_tf=True, **cut).fit(texts)
+        is_chinese = detect_common_language(t[:200] for t in texts) == "zh"  # true for Japanese too
+        ngrams: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if is_chinese else {"ngram_range": (1, 2)}
+        self.vectorizer_ = TfidfVectorizer(min_df=self.min_df, sublinear_tf=True, **ngrams).fit(texts)
         return self
 
     def transform(self, records: Records) -> Any:
@@ -53,34 +53,34 @@ class Words(TransformerMixin, BaseEstimator):
         return hstack([a, b, abs(a - b), a.multiply(b)]).tocsr()
 
 
-class Linear:
-    """A linear model that gives what a task's model gives: logits for records, in the order of the labels."""
+class LinearModel:
+    """A linear model with the outputs of a fine-tuned model: logits of records, in the order of the labels."""
 
     def __init__(self, task_state: dict[str, Any], train: Records):
         self.target_type, records = TARGETS[task_state.get("target", "single_label")](task_state), list(train)
-        model, grid, scoring = self._kind()
-        aims = self._aims(records)
-        search = make_pipeline(Words(1 if len(records) < SMALL else 2), model)
-        enough = len(records) >= 10 * FOLDS and (aims.dtype.kind != "i" or np.bincount(aims).max() >= FOLDS)
-        name = f"{type(model).__name__.lower()}__{next(iter(grid))}"
-        choice = GridSearchCV(search, {name: next(iter(grid.values()))}, cv=FOLDS, scoring=scoring)
-        with warnings.catch_warnings():  # labels with fewer records than folds; a fit that needs more rounds
-            warnings.simplefilter("ignore", UserWarning)
+        estimator, (parameter, values), scoring = self._search_space()
+        y = self._encode_targets(records)
+        pipeline = make_pipeline(TfidfFeatures(1 if len(records) < MIN_RECORDS_TO_DROP_RARE_TERMS else 2), estimator)
+        can_search = len(records) >= 10 * NUM_FOLDS and (y.dtype.kind != "i" or np.bincount(y).max() >= NUM_FOLDS)
+        name = f"{type(estimator).__name__.lower()}__{parameter}"
+        search = GridSearchCV(pipeline, {name: values}, cv=NUM_FOLDS, scoring=scoring)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model = (choice if enough else search).fit(records, aims)
-        self.chosen = choice.best_params_[name] if enough else None
+            self.model = (search if can_search else pipeline).fit(records, y)
+        self.regularization = search.best_params_[name] if can_search else None
 
-    def _kind(self) -> tuple[Any, dict[str, list[float]], str]:
-        """The estimator, what is tried, and what decides."""
+    def _search_space(self) -> tuple[Any, tuple[str, list[float]], str]:
+        """Return the estimator, its parameter with the values to try, and the metric that selects one."""
         if isinstance(self.target_type, Regression):
-            return Ridge(), {"alpha": [0.1, 1.0, 10.0]}, "r2"
+            return Ridge(), ("alpha", [0.1, 1.0, 10.0]), "r2"
         if isinstance(self.target_type, MultiLabel):
-            return OneVsRestClassifier(LogisticRegression(max_iter=1000)), {"estimator__C": [1, 10, 100]}, "f1_micro"
+            return OneVsRestClassifier(LogisticRegression(max_iter=1000)), ("estimator__C", [1, 10, 100]), "f1_micro"
         weights = None if self.target_type.weights is None else dict(enumerate(self.target_type.weights))
         logistic = LogisticRegression(max_iter=1000, class_weight=weights)
-        return logistic, {"C": [1, 10, 100]}, "f1_macro" if weights else "accuracy"
+        return logistic, ("C", [1, 10, 100]), "f1_macro" if weights else "accuracy"
 
-    def _aims(self, records: Records) -> np.ndarray:
+    def _encode_targets(self, records: Records) -> np.ndarray:
         target_type = self.target_type
         if isinstance(target_type, Regression):
             return np.array([r["label"] for r in records], np.float64)
@@ -89,22 +89,25 @@ class Linear:
         return np.array([target_type.label2id[str(r["label"])] for r in records])
 
     def logits(self, records: Records) -> np.ndarray:
-        target_type, given = self.target_type, list(records)
+        """Return (N, labels), or (N, 1) for numbers."""
+        target_type, inputs = self.target_type, list(records)
         if isinstance(target_type, Regression):
-            return self.model.predict(given)[:, None]
-        found = np.asarray(self.model.decision_function(given))
+            return self.model.predict(inputs)[:, None]
+        scores = np.asarray(self.model.decision_function(inputs))
         if isinstance(target_type, MultiLabel):
-            return found.reshape(len(given), -1)
-        if found.ndim == 1:  # two classes: one number says both
-            found = np.stack([np.zeros_like(found), found], -1)
-        logits = np.full((len(given), len(target_type.labels)), NEVER)
-        logits[:, self.model.classes_] = found
+            return scores.reshape(len(inputs), -1)
+        if scores.ndim == 1:  # scikit-learn returns one score per record if there are two classes
+            scores = np.stack([np.zeros_like(scores), scores], -1)
+        logits = np.full((len(inputs), len(target_type.labels)), UNSEEN_LABEL_LOGIT)
+        logits[:, self.model.classes_] = scores
         return logits
 
 
-def baseline(task: Classify, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
+def baseline(task: Classify, train: Records, dev: Records, eval_records: Records) -> dict[str, dict[str, float]]:
+    # The linear model is calibrated separately, and its numbers are not standardized.
     task_state = {k: v for k, v in task.task_state.items() if k not in ("temperature", "thresholds", "mean", "sd")}
-    model = Linear(task_state, train)  # its own temperature and thresholds, and numbers as they are
+    model = LinearModel(task_state, train)
     if dev:
         task_state |= model.target_type.calibrate(model.logits(dev), dev)
-    return {"TF-IDF + linear": model.target_type.score(model.target_type.decode(model.logits(judged)), judged)}
+    predictions = model.target_type.decode(model.logits(eval_records))
+    return {"TF-IDF + linear": model.target_type.score(predictions, eval_records)}

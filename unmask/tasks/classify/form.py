@@ -1,4 +1,4 @@
-"""Texts, or pairs of them, with a label, several labels, or a number (see cells.py for how a label's cell is read)."""
+"""Read tables of texts or text pairs with a label, several labels, or a number. `cells.py` parses the label cells."""
 
 from collections.abc import Sequence
 
@@ -25,33 +25,34 @@ class ClassifyForm(DataFormat):
         return super().matches(source) and not has_entities(source) and not has_choices(source)
 
     def resolve_auto(self, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
-        given, values = settings.classify, []
+        classify, values = settings.classify, []
         for source in sources:
             column = assign_columns(self.fields, source, settings).get("label")
             values += [row.get(column) for _, row in source.rows] if column else []
-        target, separator = cells.resolve_auto(values, given.problem_type, given.label_separator)
-        found = given.model_copy(update={"problem_type": target, "label_separator": separator})
-        labels = (
-            [cells.strip_decimals(label) for label in settings.labels] if target == "single_label" else settings.labels
-        )
-        return settings.model_copy(update={"classify": found, "labels": labels})
+        problem_type, separator = cells.resolve_auto(values, classify.problem_type, classify.label_separator)
+        resolved = classify.model_copy(update={"problem_type": problem_type, "label_separator": separator})
+        labels = settings.labels
+        if problem_type == "single_label":
+            labels = [cells.strip_decimals(label) for label in labels]
+        return settings.model_copy(update={"classify": resolved, "labels": labels})
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
-        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
-        target, separator = settings.classify.problem_type, settings.classify.label_separator
-        if labelled and "auto" in (target, separator):
-            return self.read(source, self.resolve_auto([source], settings), findings, labelled)
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
+        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labeled))
+        problem_type, separator = settings.classify.problem_type, settings.classify.label_separator
+        if labeled and "auto" in (problem_type, separator):
+            return self.read(source, self.resolve_auto([source], settings), findings, labeled)
         records: list[Record] = []
-        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
-            record: Record = {"location": at, "text": parse_text(row.get(columns["text"]), at, "text", findings)}
+        for location, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
+            record: Record = {"location": location}
+            record["text"] = parse_text(row.get(columns["text"]), location, "text", findings)
             if "pair" in columns:
-                record["pair"] = parse_text(row.get(columns["pair"]), at, "pair", findings)
-            if labelled:
-                record["label"] = cells.parse_cell(row.get(columns["label"]), target, separator, at, findings)
+                record["pair"] = parse_text(row.get(columns["pair"]), location, "pair", findings)
+            if labeled:
+                record["label"] = cells.parse_cell(
+                    row.get(columns["label"]), problem_type, separator, location, findings
+                )
             records.append(record)
-        if labelled and target == "single_label":
-            written = [(source.location(line), row.get(columns["label"])) for line, row in source.rows]
-            findings += cells.unsplit_label_findings(written) + cells.numeric_label_findings(written)
+        if labeled and problem_type == "single_label":
+            label_cells = [(source.location(line), row.get(columns["label"])) for line, row in source.rows]
+            findings += cells.unsplit_label_findings(label_cells) + cells.numeric_label_findings(label_cells)
         return records

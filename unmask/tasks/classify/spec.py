@@ -1,4 +1,4 @@
-"""What the rest of the program knows about `classify`."""
+"""The spec of the task `classify`: what the rest of the program needs to know about it."""
 
 from unmask.json_checks import ABOVE_ZERO, BOOLEAN, NUMBER, STRING, list_of, one_of, or_null
 from unmask.tasks.classify.form import ClassifyForm
@@ -10,7 +10,7 @@ SPEC = TaskSpec(
     data_format=ClassifyForm(),
     heads=("classify",),
     terms=("classify",),
-    output="choice",  # or "binary", "number": of one model, by its labels
+    output="choice",  # a model with several labels has "binary", a regression model "number"
     group_by="text",
     view="labels",
     required_state={"labels": list_of(STRING)},
@@ -25,8 +25,8 @@ SPEC = TaskSpec(
         "sd": ABOVE_ZERO,
     },
     hints={
-        "numbers as labels": "--set task.classify.problem_type=regression, if it is a number to predict",
-        "imbalance": "--set task.classify.class_weight=balanced weighs rare labels more",
+        "numbers as labels": "if the label is a number to predict: --set task.classify.problem_type=regression",
+        "imbalance": "to give rare labels more weight: --set task.classify.class_weight=balanced",
     },
     baseline="unmask.tasks.classify.baseline:baseline",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),

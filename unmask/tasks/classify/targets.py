@@ -1,13 +1,14 @@
-"""The three things that a classifier can be asked for: one label, several labels, a number.
+"""The three problem types of a classifier: one label, several labels, or a number.
 
-Each says how a label is aimed at (`aim`; the loss of its `output` is a term of tasks/terms.py), what is learnt from the dev set (`tune`),
-and how logits become answers (`decode`) and answers scores. `learnt` is the task's: what is kept in its folder.
+Each class encodes a label for the loss (`encode_target`), calibrates on the dev set (`calibrate`), and turns logits into
+predictions (`decode`) and predictions into metrics (`score`). Its `output` selects the loss (tasks/terms.py). `task_state`
+belongs to the task and is saved in the model directory.
 
-| target  | loss of a row           | decides                                     | from the dev set                        |
-|---------|-------------------------|---------------------------------------------|-----------------------------------------|
-| one     | cross entropy           | accuracy; macro F1 where labels are weighed | temperature                             |
-| several | BCE, summed over labels | micro F1; macro F1 where labels are weighed | temperature, then a threshold per label |
-| number  | squared error           | r2, which orders models as the loss does    |                                         |
+| problem type | loss of an example      | primary metric                              | fitted on the dev set                   |
+|--------------|-------------------------|---------------------------------------------|-----------------------------------------|
+| single_label | cross entropy           | accuracy; macro F1 if classes are weighted  | temperature                             |
+| multi_label  | BCE, summed over labels | micro F1; macro F1 if classes are weighted  | temperature, then a threshold per label |
+| regression   | squared error           | r2, which ranks models as the loss does     |                                         |
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from unmask.labels.records import Record
 from unmask.tasks import details, metrics
 from unmask.tasks.spec import Output
 
-VALUE = "value"  # what the one output of a number is called
-# Labels are weighed when the commonest has RARE times the records of the rarest, of those with FEW or more.
-RARE, FEW = 10, 5
-SHOWN = 12  # labels named when a file is described
+VALUE = "value"  # name of the single output of a regression model
+IMBALANCE_RATIO = 10  # `auto` weights the classes if the largest has this many times the records of the smallest …
+MIN_LABEL_RECORDS = 5  # … where labels with fewer records are ignored
+MAX_LABELS_SHOWN = 12  # in the description of a file
 
 
 class SingleLabel:
     """A record has one label."""
 
-    problem_type: ClassVar[str] = "single_label_classification"  # what transformers calls it
+    problem_type: ClassVar[str] = "single_label_classification"  # its name in transformers
     output: ClassVar[Output] = "choice"
     primary_metric: ClassVar[str] = "accuracy"
-    min_labels: ClassVar[int] = 2  # labels
+    min_labels: ClassVar[int] = 2
 
     def __init__(self, task_state: dict[str, Any]):
         self.task_state, self.labels = task_state, list(task_state["labels"])
@@ -48,25 +49,25 @@ class SingleLabel:
         return [str(record["label"])]
 
     @classmethod
-    def fit_state(cls, records: Sequence[Record], given: Sequence[str], choice: str) -> dict[str, Any]:
-        """`given`: labels in the user's order; `choice`: whether rare ones weigh more."""
+    def fit_state(cls, records: Sequence[Record], labels: Sequence[str], class_weight: str) -> dict[str, Any]:
+        """Return the labels, their counts and their weights. `labels`: the order chosen by the user; empty: sorted."""
         counts = Counter(name for record in records for name in cls.names(record))
-        labels = list(given) or sorted(counts)
-        strange = [r["location"] for r in records if not set(labels).issuperset(cls.names(r))]
-        if strange:
+        labels = list(labels) or sorted(counts)
+        unexpected = [r["location"] for r in records if not set(labels).issuperset(cls.names(r))]
+        if unexpected:
             raise UserError(
-                f"{strange[0]}: a label that is not among those given ({len(strange):,} such records)",
+                f"{unexpected[0]}: the label is not one of the given labels ({len(unexpected):,} such records)",
                 expected=", ".join(labels),
-                hint="--labels with all of them, or without --labels: those of the file",
+                hint="list every label in --labels, or remove --labels to use those of the file",
             )
         if len(labels) < cls.min_labels:
             raise UserError(
                 f"{records[0]['location']}: every record has the label {''.join(labels)!r}",
                 expected="two labels or more",
             )
-        found: dict[str, Any] = {"labels": labels, "counts": [counts[label] for label in labels]}
-        weights = compute_class_weights(found["counts"], choice)
-        return found | ({"weights": weights} if weights else {})
+        label_counts = [counts[label] for label in labels]
+        weights = compute_class_weights(label_counts, class_weight)
+        return {"labels": labels, "counts": label_counts} | ({"weights": weights} if weights else {})
 
     @property
     def metric(self) -> str:
@@ -74,24 +75,25 @@ class SingleLabel:
 
     @property
     def positive_label(self) -> str:
-        """Of two labels the second one, in the model's order (--labels, else sorted): 1, yes, positive. It is the one that f1 and auc are of,
-        as it is scikit-learn's `classes_[1]`."""
+        """Return the label that f1 and auc refer to: the second of two labels (1, yes, positive), as in scikit-learn."""
         return self.labels[1] if len(self.labels) == 2 else ""
 
     def stratify_key(self, record: Record) -> str:
+        """Return the stratum of a record: the dev set gets the same fraction of each."""
         return str(record["label"])
 
     def describe(self, records: Sequence[Record]) -> str:
         counts = Counter(name for record in records for name in self.names(record))
-        said = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(SHOWN)) + (
-            " …" if len(counts) > SHOWN else ""
-        )
-        weighed = "" if self.weights is None else f"; rare labels weigh more, {self.metric.replace('_', ' ')} decides"
-        positive_label = f"; f1 and auc are of {self.positive_label}" if self.positive_label else ""
-        return f"{len(self.labels)} labels: {said}{weighed}{positive_label}"
+        listed = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(MAX_LABELS_SHOWN))
+        parts = [f"{len(self.labels)} labels: {listed}{' …' if len(counts) > MAX_LABELS_SHOWN else ''}"]
+        if self.weights is not None:
+            parts.append(f"rare labels have more weight, the best model is chosen by {self.metric.replace('_', ' ')}")
+        if self.positive_label:
+            parts.append(f"f1 and auc are for {self.positive_label}")
+        return "; ".join(parts)
 
     def encode_target(self, record: Record) -> np.ndarray:
-        """The label as the loss reads it."""
+        """Return the target of the loss."""
         return np.array([self.label2id[str(record["label"])]])
 
     @property
@@ -99,9 +101,10 @@ class SingleLabel:
         return float(self.task_state.get("temperature", 1.0))
 
     def calibrate(self, logits: np.ndarray, records: Sequence[Record]) -> dict[str, Any]:
+        """Fit values of the task state on the dev set: here the temperature. Labels unknown to the model are skipped."""
         known = [n for n, r in enumerate(records) if str(r["label"]) in self.label2id]
-        truth = np.array([self.label2id[str(records[n]["label"])] for n in known], np.int64)
-        return {"temperature": metrics.fit_temperature(logits[known], truth)}
+        y_true = np.array([self.label2id[str(records[n]["label"])] for n in known], np.int64)
+        return {"temperature": metrics.fit_temperature(logits[known], y_true)}
 
     def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
         return [
@@ -114,28 +117,27 @@ class SingleLabel:
         ]
 
     def scores(self, predictions: Sequence[dict[str, Any]]) -> np.ndarray:
-        """(N, labels) probabilities."""
-        return np.array([[a["scores"][name] for name in self.labels] for a in predictions]).reshape(
-            -1, len(self.labels)
-        )
+        """Return the probabilities, (N, labels)."""
+        rows = [[p["scores"][name] for name in self.labels] for p in predictions]
+        return np.array(rows).reshape(-1, len(self.labels))
 
     def score(self, predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
-        """A label that the model does not know counts as wrong."""
+        """Return the metrics. A record whose label the model does not know counts as an error."""
         expected = [str(r["label"]) for r in records]
-        label2id = self.label2id | {
-            name: len(self.label2id) + n for n, name in enumerate(sorted(set(expected) - set(self.label2id)))
-        }
-        aims = np.array([label2id[name] for name in expected], np.int64)
-        table = metrics.confusion(aims, [label2id[a["label"]] for a in predictions], len(label2id))
-        first = 1 if self.positive_label else 0  # of two labels that exclude each other, one says everything
-        truth = aims[:, None] == np.arange(first, len(self.labels))
+        names = [*self.labels, *sorted(set(expected) - set(self.labels))]
+        label2id = {name: n for n, name in enumerate(names)}
+        y_true = np.array([label2id[name] for name in expected], np.int64)
+        matrix = metrics.confusion(y_true, [label2id[p["label"]] for p in predictions], len(names))
+        first = 1 if self.positive_label else 0  # with two labels, the AUC is that of the positive one
+        is_label = y_true[:, None] == np.arange(first, len(self.labels))
+        f1 = metrics.micro_f1(matrix[1, 1], matrix[:, 1].sum(), matrix[1].sum()) if self.positive_label else None
         return metrics.drop_undefined(
             {
-                "accuracy": metrics.accuracy(table),
-                "f1": metrics.micro_f1(table[1, 1], table[:, 1].sum(), table[1].sum()) if self.positive_label else None,
-                "macro_f1": metrics.macro_f1(np.diag(table), table.sum(0), table.sum(1)),
-                "mcc": metrics.mcc(table),
-                "auc": metrics.macro_auc(self.scores(predictions)[:, first:], truth),
+                "accuracy": metrics.accuracy(matrix),
+                "f1": f1,
+                "macro_f1": metrics.macro_f1(np.diag(matrix), matrix.sum(0), matrix.sum(1)),
+                "mcc": metrics.mcc(matrix),
+                "auc": metrics.macro_auc(self.scores(predictions)[:, first:], is_label),
             }
         )
 
@@ -145,7 +147,7 @@ class SingleLabel:
 
 
 class MultiLabel(SingleLabel):
-    """A record has any number of labels, also none."""
+    """A record has any number of labels, or none."""
 
     problem_type, primary_metric, min_labels = "multi_label_classification", "micro_f1", 1
     output: ClassVar[Output] = "binary"
@@ -155,13 +157,13 @@ class MultiLabel(SingleLabel):
         return list(record["label"])
 
     def stratify_key(self, record: Record) -> str:
-        """The rarest one."""
+        """Return the rarest label of the record."""
         counts = dict(zip(self.labels, self.task_state.get("counts", ())))
         return min(record["label"], key=lambda name: (counts.get(name, 0), name), default="")
 
     def describe(self, records: Sequence[Record]) -> str:
-        none = sum(not r["label"] for r in records)
-        return f"several of {super().describe(records)}; {none:,} records have none"
+        unlabeled = sum(not r["label"] for r in records)
+        return f"multi-label, {super().describe(records)}; {unlabeled:,} records have no label"
 
     def encode_target(self, record: Record) -> np.ndarray:
         return metrics.indicator([record["label"]], self.labels).astype(np.float32)
@@ -171,12 +173,12 @@ class MultiLabel(SingleLabel):
         return self.task_state.get("thresholds") or [0.5] * len(self.labels)
 
     def calibrate(self, logits: np.ndarray, records: Sequence[Record]) -> dict[str, Any]:
-        """Thresholds with the best F1, of the labels that the dev set has enough of."""
-        truth = metrics.indicator([r["label"] for r in records], self.labels)
-        temperature = metrics.fit_temperature(logits, truth.astype(float))
+        """Fit the temperature, then the threshold of each label that maximizes its F1 (0.5 for a label with few records)."""
+        y_true = metrics.indicator([r["label"] for r in records], self.labels)
+        temperature = metrics.fit_temperature(logits, y_true.astype(float))
         p = numeric.sigmoid(logits / temperature)
         thresholds = [
-            metrics.best_threshold(p[:, k], truth[:, k]) if truth[:, k].sum() >= FEW else 0.5
+            metrics.best_threshold(p[:, k], y_true[:, k]) if y_true[:, k].sum() >= MIN_LABEL_RECORDS else 0.5
             for k in range(len(self.labels))
         ]
         return {"temperature": temperature, "thresholds": thresholds}
@@ -184,45 +186,44 @@ class MultiLabel(SingleLabel):
     def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
         return [
             {
-                "labels": [name for name, x, least in zip(self.labels, p, self.thresholds) if x >= least],
+                "labels": [name for name, x, threshold in zip(self.labels, p, self.thresholds) if x >= threshold],
                 "scores": dict(zip(self.labels, p)),
             }
             for p in numeric.sigmoid(logits / self.temperature).tolist()
         ]
 
     def score(self, predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
-        """Accuracy is the share of records with exactly their labels."""
+        """Return the metrics. A prediction counts for the accuracy if all of its labels are right."""
         expected = [self.names(r) for r in records]
         labels = [*self.labels, *sorted({name for names in expected for name in names} - set(self.label2id))]
-        truth, given = (
-            metrics.indicator(expected, labels),
-            metrics.indicator([a["labels"] for a in predictions], labels),
-        )
-        counts = (truth & given).sum(0), given.sum(0), truth.sum(0)
+        y_true = metrics.indicator(expected, labels)
+        y_pred = metrics.indicator([p["labels"] for p in predictions], labels)
+        counts = (y_true & y_pred).sum(0), y_pred.sum(0), y_true.sum(0)
         return metrics.drop_undefined(
             {
                 "micro_f1": metrics.micro_f1(*counts),
                 "macro_f1": metrics.macro_f1(*counts),
-                "auc": metrics.macro_auc(self.scores(predictions), truth[:, : len(self.labels)]),
-                "accuracy": float((truth == given).all(-1).mean()) if len(expected) else None,
+                "auc": metrics.macro_auc(self.scores(predictions), y_true[:, : len(self.labels)]),
+                "accuracy": float((y_true == y_pred).all(-1).mean()) if len(expected) else None,
             }
         )
 
     def details(self, predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
-        predicted = [a["labels"] for a in predictions]
+        predicted = [p["labels"] for p in predictions]
         return details.multi_label_details(
             records, self.labels, self.scores(predictions), predicted, self.thresholds, self.temperature
         )
 
 
 class Regression(SingleLabel):
-    """A record has a number. It is learnt in standard deviations from the mean, and at the end folded into the last layer."""
+    """A record has a number. The model is trained on standardized values; after training, the mean and standard deviation
+    are folded into its last layer."""
 
     problem_type, primary_metric = "regression", "r2"
     output: ClassVar[Output] = "number"
 
     @classmethod
-    def fit_state(cls, records: Sequence[Record], given: Sequence[str], choice: str) -> dict[str, Any]:
+    def fit_state(cls, records: Sequence[Record], labels: Sequence[str], class_weight: str) -> dict[str, Any]:
         values = np.array([r["label"] for r in records], np.float64)
         return {"labels": [VALUE], "mean": float(values.mean()), "sd": float(values.std()) or 1.0}
 
@@ -231,7 +232,7 @@ class Regression(SingleLabel):
         return self.task_state.get("mean", 0.0), self.task_state.get("sd", 1.0)
 
     def stratify_key(self, record: Record) -> str:
-        """Which half of a standard deviation it lies in."""
+        """Return the bin of the number; bins are half a standard deviation wide."""
         mean, sd = self.scale
         return str(round(float(np.clip(2 * (record["label"] - mean) / sd, -4, 4))))
 
@@ -251,11 +252,11 @@ class Regression(SingleLabel):
         return [{VALUE: float(x * sd + mean)} for x in logits[:, 0]]
 
     def score(self, predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
-        return metrics.regression([r["label"] for r in records], [a[VALUE] for a in predictions])
+        return metrics.regression([r["label"] for r in records], [p[VALUE] for p in predictions])
 
     def details(self, predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
         expected = np.array([r["label"] for r in records], np.float64)
-        return details.regression_details(records, expected, np.array([a[VALUE] for a in predictions], np.float64))
+        return details.regression_details(records, expected, np.array([p[VALUE] for p in predictions], np.float64))
 
 
 TARGETS: dict[str, type[SingleLabel]] = {
@@ -265,17 +266,20 @@ TARGETS: dict[str, type[SingleLabel]] = {
 }
 
 
-def compute_class_weights(counts: Sequence[int], choice: str) -> list[float] | None:
-    """Weights of the labels: n^-0.5, 1 on the mean over the records (of a label with few records as if it had FEW).
+def compute_class_weights(counts: Sequence[int], class_weight: str) -> list[float] | None:
+    """Return a weight per label, proportional to n^-0.5 (n is at least MIN_LABEL_RECORDS), with mean 1 over the records.
+
+    Return None if labels are not weighted.
 
     >>> compute_class_weights([100, 400], "balanced")
     [1.6666666666666667, 0.8333333333333334]
     >>> [compute_class_weights(n, "auto") is not None for n in ([100, 400], [4, 400], [40, 400])]
     [False, False, True]
     """
-    enough = [n for n in counts if n >= FEW]
-    if choice == "none" or (choice == "auto" and (len(enough) < 2 or max(enough) < RARE * min(enough))):
+    enough = [n for n in counts if n >= MIN_LABEL_RECORDS]
+    is_balanced = len(enough) < 2 or max(enough) < IMBALANCE_RATIO * min(enough)
+    if class_weight == "none" or (class_weight == "auto" and is_balanced):
         return None
     n = np.array(counts, np.float64)
-    weights = np.maximum(n, FEW) ** -0.5
+    weights = np.maximum(n, MIN_LABEL_RECORDS) ** -0.5
     return (weights * n.sum() / (weights @ n)).tolist() if n.sum() else None

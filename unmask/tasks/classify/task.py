@@ -1,14 +1,14 @@
-"""Classification of one text or a pair (BERT 1810.04805 §4.1): one extra layer on the row's vector.
+"""Classification of a text or a pair of texts (BERT 1810.04805 §4.1): one linear layer on the pooled vector.
 
-| record                                  | row                       | label (targets.py)                     |
+| record                                  | sequence                  | target (targets.py)                    |
 |-----------------------------------------|---------------------------|----------------------------------------|
-| {"text": "what a film", "label": "pos"} | [CLS] what a film [SEP]   | one: index of "pos"                    |
+| {"text": "what a film", "label": "pos"} | [CLS] what a film [SEP]   | single_label: index of "pos"           |
 | {"text": "a", "pair": "b", "label": …}  | [CLS] a [SEP] b [SEP]     |                                        |
-| {"text": "…", "label": ["a", "b"]}      |                           | several: 0 or 1 for each label         |
-| {"text": "…", "label": 3.5}             |                           | a number                               |
+| {"text": "…", "label": ["a", "b"]}      |                           | multi_label: 0 or 1 for each label     |
+| {"text": "…", "label": 3.5}             |                           | regression: the number                 |
 
-A text longer than a row is read in windows whose logits are averaged (`long: windows`), keeps its first tokens (`first`), or
-is refused; pairs are never read in windows. `hide`: share of tokens masked while training.
+`task.overflow` decides about a text that is too long: it is split into windows whose logits are averaged (`window`), cut
+at the end (`truncate`), or rejected (`error`). Pairs are always cut or rejected.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Classify(Task):
         super().__init__(recipe, tokenizer, task_state)
         target = self.task_state.get("target", "single_label")
         self.target_type = TARGETS[target](self.task_state)
-        settled = self.settings.classify.model_copy(update={"problem_type": target})  # by which other files are read
-        self.settings = self.settings.model_copy(update={"classify": settled})
+        # Files for evaluation are parsed as the problem type of the trained model.
+        classify = self.settings.classify.model_copy(update={"problem_type": target})
+        self.settings = self.settings.model_copy(update={"classify": classify})
 
     @property
     def labels(self) -> list[str]:
@@ -52,12 +53,13 @@ class Classify(Task):
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         target_type, paired = TARGETS[task_state.get("target", "single_label")], task_state.get("pair")
         text, pair = cls.SPEC.inputs
-        told: dict[bool | None, tuple[tuple[Field, ...], tuple[int, int], str]] = {
-            None: ((text, pair), (1, 2), "one text, or a text and its pair"),  # unknown of a folder of someone else's
+        # None: unknown, because the model directory was written by another program.
+        inputs_by_paired: dict[bool | None, tuple[tuple[Field, ...], tuple[int, int], str]] = {
+            None: ((text, pair), (1, 2), "one text, or a text and its pair"),
             True: ((text, replace(pair, required=True)), (2, 2), 'a text and its pair: "a man sleeps" "nobody sleeps"'),
             False: ((text,), (1, 1), "one text"),
         }
-        inputs, parts, input_description = told[paired]
+        inputs, num_inputs, input_description = inputs_by_paired[paired]
         labels = tuple(task_state.get("labels", ()))
         metric = target_type(dict(task_state)).metric if labels else target_type.primary_metric
         spec = replace(
@@ -66,16 +68,14 @@ class Classify(Task):
             metrics=(metric,),
             truncation_note=TRUNCATES_LONGER_TEXT if paired else "",
         )
-        scale = (task_state.get("mean", 0.0), task_state.get("sd", 1.0))
-        changed = {"labels": labels, "problem": target_type.problem_type}
         return spec.bind(
             inputs=inputs,
-            num_inputs=parts,
+            num_inputs=num_inputs,
             input_description=input_description,
             labels=labels,
             text_pairs=bool(paired),
-            scale=scale,
-            config_overrides=changed,
+            scale=(task_state.get("mean", 0.0), task_state.get("sd", 1.0)),
+            config_overrides={"labels": labels, "problem": target_type.problem_type},
         )
 
     # ----------------------------------------------------------------------------------------------- records
@@ -92,8 +92,9 @@ class Classify(Task):
             )
         labels = context.recipe.task.labels if previous is None else previous["labels"]
         task_state |= TARGETS[task_state["target"]].fit_state(records, labels, settings.class_weight)
-        held = {"pair" in record for record in records}
-        task_state |= {"pair": held.pop()} if previous is None and len(held) == 1 else {}
+        paired = {"pair" in record for record in records}
+        if previous is None and len(paired) == 1:
+            task_state["pair"] = paired.pop()
         target_type = TARGETS[task_state["target"]](task_state)
         return DataSummary(
             task_state, [target_type.stratify_key(record) for record in records], target_type.describe(records)
@@ -102,24 +103,28 @@ class Classify(Task):
     @classmethod
     def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         previous = super().state_from_folder(folder, config, heads)
-        target = next((name for name, kind in TARGETS.items() if kind.problem_type == config.problem), None)
+        target = next(
+            (name for name, target_type in TARGETS.items() if target_type.problem_type == config.problem), None
+        )
         target = target or ("regression" if len(config.labels) == 1 else "single_label")
         return None if previous is None else previous | {"labels": list(config.labels), "target": target}
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
-        t, pair = self.tokenizer, record.get("pair")
-        a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
-        if b is not None:
-            rows = [t.build_inputs_with_special_tokens(*self.windowing.truncate_pair(record, a, b))]
+    def encode(self, record: Record, labeled: bool = True) -> list[Example]:
+        tokenizer, pair = self.tokenizer, record.get("pair")
+        ids = tokenizer.encode(record["text"])
+        if pair is not None:
+            ids_pair = self.windowing.truncate_pair(record, ids, tokenizer.encode(pair))
+            sequences = [tokenizer.build_inputs_with_special_tokens(*ids_pair)]
         else:
-            room = self.windowing.max_text_tokens()
-            self.windowing.check_overflow(record, [len(a)], room)
-            rows = [t.build_inputs_with_special_tokens(piece) for piece in self.windowing.windows(a, room)]
-        labels = {"classify.targets": self.target_type.encode_target(record)} if labelled else {}
+            max_tokens = self.windowing.max_text_tokens()
+            self.windowing.check_overflow(record, [len(ids)], max_tokens)
+            windows = self.windowing.windows(ids, max_tokens)
+            sequences = [tokenizer.build_inputs_with_special_tokens(window) for window in windows]
+        labels = {"classify.targets": self.target_type.encode_target(record)} if labeled else {}
         texts = (record["text"],) if pair is None else (record["text"], pair)
-        return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in sequences]
 
-    # ----------------------------------------------------------------------------------------------- answers
+    # ------------------------------------------------------------------------------------------- predictions
 
     def calibrate(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
         return self.target_type.calibrate(outputs.record_means(), records)

@@ -1,4 +1,4 @@
-"""TF-IDF: vectors of words."""
+"""Baseline of `embed`: cosines of TF-IDF vectors."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from unmask.tasks.task import Records, Task
 from unmask.tasks.tfidf import fit_tfidf
 
 
-def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
-    """Nothing where there are no pairs: how evenly word vectors are spread says nothing."""
-    if not all("positive" in r for r in judged):
+def baseline(task: Task, train: Records, dev: Records, test: Records) -> dict[str, dict[str, float]]:
+    """Return {} for records without pairs, because the uniformity of TF-IDF vectors is not informative."""
+    if not all("positive" in r for r in test):
         return {}
     tfidf = fit_tfidf(text for r in train for text in (r["text"], r.get("positive", "")))
-    asked, texts = [r["text"] for r in judged], [r["positive"] for r in judged]
-    a, b = tfidf.transform(asked), tfidf.transform(texts)
-    near = np.asarray(a.multiply(b).sum(1)).ravel().tolist()
-    places = contrastive.retrieval_ranks(a, b, asked, texts)
-    predictions = [{"similarity": cosine, "place": place} for cosine, place in zip(near, places)]
-    return {"TF-IDF": contrastive.score(predictions, judged, ())}
+    anchors, positives = [r["text"] for r in test], [r["positive"] for r in test]
+    a, b = tfidf.transform(anchors), tfidf.transform(positives)
+    cosines = np.asarray(a.multiply(b).sum(1)).ravel().tolist()
+    ranks = contrastive.retrieval_ranks(a, b, anchors, positives)
+    predictions = [{"similarity": cosine, "place": rank} for cosine, rank in zip(cosines, ranks)]
+    return {"TF-IDF": contrastive.score(predictions, test, ())}

@@ -1,4 +1,4 @@
-"""Files of texts that belong together → records of `embed`."""
+"""Data format of `embed`: plain text, or tables of texts that belong together."""
 
 from typing import Any
 
@@ -40,32 +40,31 @@ class EmbedForm(DataFormat):
         alone = len(names - {"id", "_id"}) == 1
         return bool(names & set(usual["text"]) and (second or alone))
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
         if source.file_format == "text":
             return [{"location": source.location(n), "text": line.strip()} for n, line in source.lines if line.strip()]
         columns = assign_columns(self.fields, source, settings, ("text",))
-        if not labelled:
+        if not labeled:
             columns = {role: name for role, name in columns.items() if role in ("text", "positive")}
-        if "score" in columns:  # says how alike two texts are
+        if "score" in columns:  # the similarity of two texts
             columns = assign_columns(self.fields, source, settings, ("text", "positive"))
         records: list[Record] = []
-        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with anchor and positive, or plain text"):
-            record: Record = {"location": at, "text": parse_text(row.get(columns["text"]), at, "text", findings)}
+        for location, row in table_rows(source, "csv, tsv, jsonl or parquet with anchor and positive, or plain text"):
+            text = parse_text(row.get(columns["text"]), location, "text", findings)
+            record: Record = {"location": location, "text": text}
             if "score" in columns:
                 cell = row.get(columns["score"])
-                record["score"] = parse_number(cell, at, "score", findings, "write how alike they are, e.g. 0 to 5")
+                record["score"] = parse_number(cell, location, "score", findings, "write the similarity, e.g. 0 to 5")
             if "negatives" in columns and row.get(columns["negatives"]):
-                record["negatives"] = _texts(row[columns["negatives"]], at, "negative", findings)
+                record["negatives"] = _texts(row[columns["negatives"]], location, "negative", findings)
             if "positive" in columns:
-                several = _texts(row.get(columns["positive"]), at, "positive", findings)
-                records += [record | {"positive": text} for text in several]
+                positives = _texts(row.get(columns["positive"]), location, "positive", findings)
+                records += [record | {"positive": positive} for positive in positives]
             else:
                 records.append(record)
         return records
 
 
-def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:
-    several = value if isinstance(value, list) and value else [value]
-    return [parse_text(each, at, role, findings) for each in several]
+def _texts(cell: Any, location: str, role: str, findings: list[Finding]) -> list[str]:
+    values = cell if isinstance(cell, list) and cell else [cell]
+    return [parse_text(value, location, role, findings) for value in values]

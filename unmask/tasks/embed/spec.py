@@ -1,4 +1,4 @@
-"""What the rest of the program knows about `embed`."""
+"""TaskSpec of `embed`."""
 
 from unmask.json_checks import BOOLEAN, STRING, one_of
 from unmask.tasks.embed.form import EmbedForm
@@ -6,7 +6,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 
 SPEC = TaskSpec(
     name="embed",
-    about="a text → a vector; two texts → how alike they are",
+    about="a text → a vector; two texts → their similarity",
     data_format=EmbedForm(),
     heads=(),
     terms=("embed",),
@@ -32,6 +32,8 @@ SPEC = TaskSpec(
         result="encode(['TEXT']).shape",
     ),
     training=Training(
-        in_batch_negatives=True, pooling="task", why_not_augmentable="the pairs would no longer mean the same"
+        in_batch_negatives=True,
+        pooling="task",
+        why_not_augmentable="the texts of a pair might no longer have the same meaning",
     ),
 )

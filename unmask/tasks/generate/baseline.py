@@ -1,4 +1,4 @@
-"""First N sentences of the text; N = sentences of the targets (median)."""
+"""Baseline of `generate`: the first N sentences of the text, where N is the median number of sentences of the targets."""
 
 from statistics import median
 
@@ -6,7 +6,7 @@ from unmask.tasks.task import Records, Task
 from unmask.text.segmentation import sentences
 
 
-def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
+def baseline(task: Task, train: Records, dev: Records, test: Records) -> dict[str, dict[str, float]]:
     count = max(1, round(median(len(sentences(r["target"])) for r in train)))
-    predictions = [{"output": " ".join(sentences(r["text"])[:count])} for r in judged]
-    return {"first sentence" if count == 1 else f"first {count} sentences": task.score(predictions, judged)}
+    predictions = [{"output": " ".join(sentences(r["text"])[:count])} for r in test]
+    return {"first sentence" if count == 1 else f"first {count} sentences": task.score(predictions, test)}

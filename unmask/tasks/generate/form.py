@@ -1,6 +1,7 @@
-"""Files of texts and what is to be written to them, as records {text, target}.
+"""Data format of `generate`: files of texts and targets, as records {text, target}.
 
-A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targets the first is learnt, and all are references.
+A list of sentences (`source` of SciTLDR) is joined with spaces. If a cell has a list of targets, the model is trained on the first and
+scored against all of them (`references`).
 """
 
 from typing import Any
@@ -12,9 +13,16 @@ from unmask.recipe import TaskRecipe
 from unmask.text.columns import normalize_name
 from unmask.text.segmentation import scoring_words
 
-LOOKED = 200  # rows at which a file is recognised
-WORDS = 3  # of a target, on average; fewer are labels or names
-OTHERS = {"context", "question", "choices", "passages", "label", "pair"}  # two of these: the file is another task's
+MAX_SAMPLED_ROWS = 200  # rows that `matches` reads
+MIN_MEAN_WORDS = 3  # words per target; shorter targets are labels or names
+OTHER_TASKS_COLUMNS = {
+    "context",
+    "question",
+    "choices",
+    "passages",
+    "label",
+    "pair",
+}  # two of them: another task's file
 
 
 class GenerateForm(DataFormat):
@@ -26,31 +34,29 @@ class GenerateForm(DataFormat):
     )  # fmt: skip
 
     def matches(self, source: Source) -> bool:
-        """Both columns are there, and the targets are texts: nearly all different, of several words."""
+        """Whether the file has both columns, and its targets are texts: of several words, and most of them distinct."""
         names = {normalize_name(name): name for name in source.columns}
-        if len(OTHERS & set(names)) > 1 or not super().matches(source):
+        if len(OTHER_TASKS_COLUMNS & set(names)) > 1 or not super().matches(source):
             return False
         column = names[next(name for name in usual_columns(self.fields)["target"] if name in names)]
-        seen = [_list(row[column])[0] for _, row in source.rows[:LOOKED] if row.get(column)]
-        texts = [text for text in seen if isinstance(text, str)]
-        wordy = sum(len(scoring_words(text, "other")) for text in texts) >= WORDS * len(texts)
-        return wordy and 2 * len(set(texts)) > len(seen)
+        targets = [_list(row[column])[0] for _, row in source.rows[:MAX_SAMPLED_ROWS] if row.get(column)]
+        texts = [text for text in targets if isinstance(text, str)]
+        num_words = sum(len(scoring_words(text, "other")) for text in texts)
+        return num_words >= MIN_MEAN_WORDS * len(texts) and 2 * len(set(texts)) > len(targets)
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
-        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
+        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labeled))
         records: list[Record] = []
-        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and target"):
+        for location, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and target"):
             text = row.get(columns["text"])
             if isinstance(text, list) and all(isinstance(part, str) for part in text):
                 text = " ".join(part.strip() for part in text)
-            record: Record = {"location": at, "text": parse_text(text, at, "text", findings)}
-            if labelled:
-                wanted = [parse_text(one, at, "target", findings) for one in _list(row.get(columns["target"]))]
-                record["target"] = wanted[0]
-                if len(wanted) > 1:
-                    record["references"] = wanted
+            record: Record = {"location": location, "text": parse_text(text, location, "text", findings)}
+            if labeled:
+                targets = [parse_text(cell, location, "target", findings) for cell in _list(row.get(columns["target"]))]
+                record["target"] = targets[0]
+                if len(targets) > 1:
+                    record["references"] = targets
             records.append(record)
         return records
 

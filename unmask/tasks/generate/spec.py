@@ -1,4 +1,4 @@
-"""What the rest of the program knows about `generate`."""
+"""TaskSpec of `generate`."""
 
 from unmask.json_checks import STRING
 from unmask.tasks.generate.form import GenerateForm
@@ -20,9 +20,9 @@ SPEC = TaskSpec(
         pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"
     ),
     training=Training(
-        max_dev_records=200,  # each costs a forward pass per token
+        max_dev_records=200,  # generating a prediction takes a forward pass per token
         pooling="none",
         distillable=False,
-        why_not_augmentable="the target would no longer be that of the text",
+        why_not_augmentable="the target might no longer match the text",
     ),
 )

@@ -1,16 +1,17 @@
-"""A text → a new one: a summary, a reply, a completion. One loss for three ways of writing, by what the model is:
+"""Text generation from a text: summaries, replies, completions. The loss is the same for three kinds of models:
 
 | model                        | row                                      | the loss reads                            |
 |------------------------------|------------------------------------------|-------------------------------------------|
 | encoder–decoder (T5, BART)   | prefix text </s>; decoder: start target  | target </s> at the decoder                |
-| causal (GPT, GPT-2)          | prefix text <end> target <end>           | target <end>, each after what is before it |
-| encoder with an MLM head     | [CLS] prefix text [SEP] target [SEP]     | the same; `Example.prefix` ends after the first [SEP] |
+| causal (GPT, GPT-2)          | prefix text <end> target <end>           | target <end>, each from the tokens before it |
+| encoder with an MLM head     | [CLS] prefix text [SEP] target [SEP]     | the same; `Example.prefix_length` includes the first [SEP] |
 
-Vocabulary logits exist at the target's tokens alone. An answer is written as generation_config.json says, with `task.generate.max_new_tokens`
-tokens at most and `task.generate.num_beams` beams. What is too long is cut at its end and counted (`long: refuse` refuses it): windows have no
-meaning here. A target that is cut has no end token, so that nothing learns to stop there.
+Vocabulary logits are computed at the target's tokens only. Generation follows generation_config.json, with at most
+`task.generate.max_new_tokens` tokens and `task.generate.num_beams` beams. Texts and targets that are too long are truncated at their end and
+counted (`task.overflow: error` rejects long texts), because windows cannot be combined here. A truncated target has no end token, so that
+the model does not learn to stop there.
 
-While training, answers are written to the first `seen` dev records only (`train.max_eval_examples` sets another number), at the end to all.
+During training, only the first `max_dev_records` dev records are predicted (`train.max_eval_examples` overrides this); at the end, all are.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import DataSummary, FitContext, Outputs, Prediction, Task, resolve_max_length
 from unmask.text.vocabulary import CJK
 
-SHOWN = 20  # answers that a report shows
-# Blanks that WordPiece puts between characters.
-_APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！？、])")
+MAX_SHOWN = 20  # predictions in a report
+# Spaces that WordPiece decoding puts between Chinese characters.
+_CJK_SPACES = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！？、])")
 
 
 class Generate(Task):
@@ -46,39 +47,41 @@ class Generate(Task):
 
     @classmethod
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        how = {"max_new_tokens": settings.generate.max_new_tokens, "num_beams": settings.generate.num_beams}
-        next_token = config is None or config.decoder_layers or config.causal
-        changed = {} if next_token else {"logit_position": "next"}
+        options = settings.generate
+        predicts_next = config is None or config.decoder_layers or config.causal
         return cls.SPEC.bind(
             input_description="one text",
-            generation=how,
-            source_prefix=settings.generate.source_prefix,
-            config_overrides=changed,
+            generation={"max_new_tokens": options.max_new_tokens, "num_beams": options.num_beams},
+            source_prefix=options.source_prefix,
+            config_overrides={} if predicts_next else {"logit_position": "next"},
         )
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        longest, row = recipe.task.generate.max_new_tokens, resolve_max_length(recipe, config)
-        most = row - 8  # a text of a few tokens has to fit in beside the answer
+        max_new_tokens = recipe.task.generate.max_new_tokens
+        limit = resolve_max_length(recipe, config) - 8  # leaves room for a short text in the same row
         if config.decoder_layers:
-            most = longest if config.positions == "relative" else config.max_positions
-        if longest > most:
+            limit = max_new_tokens if config.positions == "relative" else config.max_positions
+        if max_new_tokens > limit:
             raise UserError(
-                f"task.generate.max_new_tokens {longest}: answers of so many tokens",
-                expected=f"at most {most} with this model and this length",
-                hint=f"--set task.generate.max_new_tokens={most // 2}"
-                + ("" if config.decoder_layers else ", or a greater --max-length"),
+                f"task.generate.max_new_tokens={max_new_tokens} is too large",
+                expected=f"at most {limit} with this model and this --max-length",
+                hint=f"--set task.generate.max_new_tokens={limit // 2}"
+                + ("" if config.decoder_layers else ", or a larger --max-length"),
             )
         if recipe.task.freeze == "encoder" and not config.decoder_layers:
-            raise UserError("task.freeze=encoder: this model writes with its encoder", hint="leave --freeze out")
+            raise UserError(
+                "--freeze encoder leaves nothing to train: this model generates with its encoder",
+                hint="remove --freeze",
+            )
         from unmask.model.weights import PATTERNS, read_settings
 
         settings = read_settings(resolve(recipe.init_from, PATTERNS)) if recipe.init_from else {}
         if "rtd" in FAMILIES[config.family].architectures.get((settings.get("architectures") or [""])[0], ()):
-            what = f"{recipe.init_from} is a discriminator: it tells words apart, and has no head that writes any"
             raise UserError(
-                what, hint=f"unmask finetune {quote(Path(recipe.init_from, 'generator'))}, where that is there"
+                f"{recipe.init_from} is a discriminator, which has no head that generates text",
+                hint=f"unmask finetune {quote(Path(recipe.init_from, 'generator'))}, if this folder exists",
             )
 
     @classmethod
@@ -91,12 +94,12 @@ class Generate(Task):
 
     @property
     def model_config(self) -> ModelConfig:
-        assert self.config is not None, "what a row is depends on the model: `bind` comes first"
+        assert self.config is not None, "rows depend on the model: call `bind` first"
         return self.config
 
     @property
     def decoder(self) -> bool:
-        """Whether the model writes with one."""
+        """Whether the model has a decoder."""
         return self.config is not None and self.config.decoder_layers > 0
 
     @property
@@ -106,34 +109,40 @@ class Generate(Task):
     # ------------------------------------------------------------------------------------------------ rows
 
     def prompt(self, record: Record) -> tuple[list[int], int]:
-        """What is read, special tokens included, and how many tokens of the text had no room: an answer in the same row needs some."""
+        """Return the input ids with special tokens, and the number of truncated tokens. Without a decoder, leave room for the output."""
         t, ids = self.tokenizer, self.tokenizer.encode(self.settings.generate.source_prefix + record["text"])
         before, after = ([t.cls] if t.cls not in (None, t.sep) else [], [t.sep]) if self.causal else ([], [])
-        special = len(before + after) or len(t.build_inputs_with_special_tokens([])[0])
-        room = self.windowing.length - special - (0 if self.decoder else self.settings.generate.max_new_tokens)
-        cut = len(ids) - room if self.windowing.check_overflow(record, [len(ids)], room) else 0
-        return [*before, *ids[:room], *after] if self.causal else t.build_inputs_with_special_tokens(ids[:room])[0], cut
+        num_special = len(before + after) or len(t.build_inputs_with_special_tokens([])[0])
+        reserved = 0 if self.decoder else self.settings.generate.max_new_tokens
+        max_tokens = self.windowing.length - num_special - reserved
+        too_long = self.windowing.check_overflow(record, [len(ids)], max_tokens)
+        num_truncated = len(ids) - max_tokens if too_long else 0
+        ids = ids[:max_tokens]
+        if self.causal:
+            return [*before, *ids, *after], num_truncated
+        return t.build_inputs_with_special_tokens(ids)[0], num_truncated
 
     def target_ids(self, text: str) -> list[int]:
-        """The target's tokens, the end too: an encoder–decoder's as its tokenizer surrounds a text."""
+        """Return the ids of the target with its end token; for an encoder–decoder, with the tokenizer's special tokens."""
         t, ids = self.tokenizer, self.tokenizer.encode(text)
-        ids = t.build_inputs_with_special_tokens(ids)[0] if self.decoder else ids
-        return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][
-            : self.settings.generate.max_new_tokens
-        ]
+        if self.decoder:
+            ids = t.build_inputs_with_special_tokens(ids)[0]
+        if not (self.decoder and ids[-1:] == [t.sep]):
+            ids = [*ids, t.sep]
+        return ids[: self.settings.generate.max_new_tokens]
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
-        prompt, cut = self.prompt(record)
+    def encode(self, record: Record, labeled: bool = True) -> list[Example]:
+        prompt, num_truncated = self.prompt(record)
         ids = np.array(prompt)
-        if not labelled:
-            return [Example(ids, texts=(record["text"],), metadata=cut)]
+        if not labeled:
+            return [Example(ids, texts=(record["text"],), metadata=num_truncated)]
         target = np.array(self.target_ids(record["target"]))
-        tally, longest = self.windowing.tally, self.settings.generate.max_new_tokens
-        if cut and self.windowing.length < (most := self.model_config.max_positions):
-            tally.note(f"--max-length {most} reads more of a long text, and takes longer")
+        tally, max_new_tokens = self.windowing.tally, self.settings.generate.max_new_tokens
+        if num_truncated and self.windowing.length < (limit := self.model_config.max_positions):
+            tally.note(f"--max-length {limit} reads more of a long text, but is slower")
         if target[-1] != self.tokenizer.sep:
-            told = "--set task.generate.max_new_tokens=… allows more"
-            tally.other_counts[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
+            note = f"targets have more than {max_new_tokens} tokens and are truncated"
+            tally.other_counts[f"{note}; --set task.generate.max_new_tokens=… allows more"] += 1
         if self.decoder:
             labels = {"generate.decoder_positions": np.arange(len(target)), "generate.targets": target}
             start = self.model_config.start_id
@@ -144,37 +153,40 @@ class Generate(Task):
             Example(np.concatenate([ids, target[:-1]]), prefix_length=None if self.causal else len(ids), labels=labels)
         ]
 
-    # ----------------------------------------------------------------------------------------------- answers
+    # ------------------------------------------------------------------------------------------- predictions
 
-    def write(self, new: Sequence[int]) -> str:
-        """Tokens as text, without special tokens such as T5's <extra_id_0>: as transformers with `skip_special_tokens=True`."""
+    def decode_text(self, ids: Sequence[int]) -> str:
+        """Decode ids without special tokens such as T5's <extra_id_0>, like transformers with `skip_special_tokens=True`."""
         t = self.tokenizer
-        text = t.decode([i for i in new if i < t.size and not t.special[i]]).strip()
-        return _APART.sub("", text) if t.type == "wordpiece" else text
+        text = t.decode([i for i in ids if i < t.size and not t.special[i]]).strip()
+        return _CJK_SPACES.sub("", text) if t.type == "wordpiece" else text
 
     def decode(self, outputs: Outputs) -> list[Prediction]:
-        """`num_truncated_tokens`: at the end of the text, which were not read."""
-        return [
-            {"output": self.write(new.tolist()), "finish_reason": "eos" if self.tokenizer.sep in new[-1:] else "length"}
-            | ({"num_truncated_tokens": row.metadata} if row.metadata else {})
-            for new, row in zip(outputs.values, outputs.examples, strict=True)
-        ]
+        """Return the generated texts. `num_truncated_tokens` counts the tokens at the end of the input that were not read."""
+        predictions: list[Prediction] = []
+        for ids, row in zip(outputs.values, outputs.examples, strict=True):
+            finish_reason = "eos" if self.tokenizer.sep in ids[-1:] else "length"
+            prediction = {"output": self.decode_text(ids.tolist()), "finish_reason": finish_reason}
+            predictions.append(prediction | ({"num_truncated_tokens": row.metadata} if row.metadata else {}))
+        return predictions
 
     def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         return metrics.scores(
-            list(map(references, records)), [a["output"] for a in predictions], self.task_state["language"]
+            list(map(references, records)), [p["output"] for p in predictions], self.task_state["language"]
         )
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
         rows = []
         for prediction, r in zip(predictions, records, strict=True):
             score = metrics.rouge(references(r), prediction["output"], self.task_state["language"])["rougeL"]
-            shown = {
-                "location": r.get("location", ""),
-                "text": r["text"][:500],
-                "expected": r["target"],
-                "predicted": prediction["output"],
-            }
-            rows.append(shown | {"score": round(score, 4)})
+            rows.append(
+                {
+                    "location": r.get("location", ""),
+                    "text": r["text"][:500],
+                    "expected": r["target"],
+                    "predicted": prediction["output"],
+                    "score": round(score, 4),
+                }
+            )
         rows.sort(key=lambda row: row["score"])
-        return {"errors": rows[:SHOWN], "examples": rows[::-1][: SHOWN // 2]}
+        return {"errors": rows[:MAX_SHOWN], "examples": rows[::-1][: MAX_SHOWN // 2]}

@@ -1,4 +1,4 @@
-"""Files that say which passages answer a query → one record per query."""
+"""Read files of queries and relevant passages: one record per query. `task.py` lists the formats."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,180 +35,188 @@ class RankForm(DataFormat):
                 names & {"passage", "document", "doc"} and names & set(usual_columns(self.fields)["relevance"])))  # fmt: skip
         return source.file_format in ("text", "table") and is_qrels(source)
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
         if {"queries", "candidates"} & set(settings.columns) or is_qrels(source):
-            return _qrels(source, settings, findings)
+            return _read_qrels(source, settings, findings)
         columns = assign_columns(FIELDS, source, settings, ("query",))
         if "positives" in columns and "passage" not in columns:
-            return _lists(source, columns, settings, findings, labelled)
+            return _read_positives(source, columns, settings, findings, labeled)
         if "passages" in columns:
-            return _whole(source, columns, settings, findings, labelled)
-        return _pairs(source, settings, findings, labelled)
+            return _read_passage_lists(source, columns, settings, findings, labeled)
+        return _read_pairs(source, settings, findings, labeled)
 
 
-def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool) -> list[Record]:
-    """A row per query and passage; those of one query become one record."""
-    needed = ("query", "passage", *(("relevance",) if labelled else ()))
+def _read_pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool) -> list[Record]:
+    """Read a table with a row per query and passage; the rows of a query become one record."""
+    needed = ("query", "passage", *(("relevance",) if labeled else ()))
     columns = assign_columns(FIELDS, source, settings, needed)
     records: dict[str, Record] = {}
-    for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns query, passage and relevance"):
-        query = parse_text(row.get(columns["query"]), at, "query", findings)
+    for location, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns query, passage and relevance"):
+        query = parse_text(row.get(columns["query"]), location, "query", findings)
         key = str(row.get(columns["query_id"])) if "query_id" in columns else query
-        record = records.setdefault(key, {"location": at, "query": query, "passages": [], "relevance": []})
+        record = records.setdefault(key, {"location": location, "query": query, "passages": [], "relevance": []})
         if query != record["query"]:
-            what = f"the query of id {key!r} is another one than in {record['location']}"
-            findings.append(Finding(at, what, "give each query an id of its own", kind="query"))
-        record["passages"].append(parse_text(row.get(columns["passage"]), at, "passage", findings))
+            message = f"the query with the id {key!r} differs from the one at {record['location']}"
+            findings.append(Finding(location, message, "give every query a unique id", kind="query"))
+        record["passages"].append(parse_text(row.get(columns["passage"]), location, "passage", findings))
         if "passage_id" in columns:
             record.setdefault("ids", []).append(str(row.get(columns["passage_id"])))
         if "relevance" in columns:
-            record["relevance"].append(_grade(row.get(columns["relevance"]), at, findings) if labelled else 0.0)
-    if labelled:
-        _complete(list(records.values()), settings.rank.candidate_pool_size, findings)
+            grade = _parse_grade(row.get(columns["relevance"]), location, findings) if labeled else 0.0
+            record["relevance"].append(grade)
+    if labeled:
+        _check_grades(list(records.values()), settings.rank.candidate_pool_size, findings)
     return list(records.values())
 
 
-def _whole(
-    source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding], labelled: bool
+def _read_passage_lists(
+    source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding], labeled: bool
 ) -> list[Record]:
-    """A row per query, with all of its passages and relevances."""
+    """Read a file with a row per query: a list of passages, and a list of their relevances."""
     records = []
-    for at, row in table_rows(source, "jsonl"):
-        passages = _texts(row.get(columns["passages"]), at, "passage", findings)
-        given = row.get(columns.get("relevance", ""))
-        grades = [_grade(g, at, findings) for g in given] if labelled and isinstance(given, list) else []
-        if labelled and len(grades) != len(passages):
-            what = f"{len(passages)} passages and {len(grades)} relevances"
-            findings.append(Finding(at, what, "as many of each", kind="relevance"))
+    for location, row in table_rows(source, "jsonl"):
+        passages = _parse_texts(row.get(columns["passages"]), location, "passage", findings)
+        values = row.get(columns.get("relevance", ""))
+        grades = [_parse_grade(v, location, findings) for v in values] if labeled and isinstance(values, list) else []
+        if labeled and len(grades) != len(passages):
+            message = f"{len(passages)} passages, but {len(grades)} relevances"
+            findings.append(Finding(location, message, "give one relevance per passage", kind="relevance"))
             grades = [0.0] * len(passages)
-        query = parse_text(row.get(columns["query"]), at, "query", findings)
-        records.append({"location": at, "query": query, "passages": passages, "relevance": grades})
-    if labelled:
-        _complete(records, settings.rank.candidate_pool_size, findings)
+        query = parse_text(row.get(columns["query"]), location, "query", findings)
+        records.append({"location": location, "query": query, "passages": passages, "relevance": grades})
+    if labeled:
+        _check_grades(records, settings.rank.candidate_pool_size, findings)
     return records
 
 
-def _lists(
-    source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding], labelled: bool
+def _read_positives(
+    source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding], labeled: bool
 ) -> list[Record]:
-    """A row per query, with its positives, and perhaps its negatives."""
+    """Read a file with a row per query: a list of relevant passages, and optionally one of passages that are not."""
     records: list[Record] = []
-    lacking: list[Record] = []
-    for at, row in table_rows(source, "jsonl"):
-        query = parse_text(row.get(columns["query"]), at, "query", findings)
-        good = _texts(row.get(columns["positives"]), at, "positive", findings)
-        bad = _texts(row.get(columns.get("negatives", "")) or [], at, "negative", findings)
-        grades = [float(labelled)] * len(good) + [0.0] * len(bad)
-        records.append({"location": at, "query": query, "passages": good + bad, "relevance": grades})
-        lacking += [] if bad else [records[-1]]
-    if not labelled:
-        return records
-    everything: dict[str, str] = {p: p for r in records for p in r["passages"]}
-    _fill(lacking, everything, settings.rank.candidate_pool_size, findings)
-    _alike(records, findings)
+    without_negatives: list[Record] = []
+    for location, row in table_rows(source, "jsonl"):
+        query = parse_text(row.get(columns["query"]), location, "query", findings)
+        positives = _parse_texts(row.get(columns["positives"]), location, "positive", findings)
+        negatives = _parse_texts(row.get(columns.get("negatives", "")) or [], location, "negative", findings)
+        grades = [float(labeled)] * len(positives) + [0.0] * len(negatives)
+        record = {"location": location, "query": query, "passages": positives + negatives, "relevance": grades}
+        records.append(record)
+        if not negatives:
+            without_negatives.append(record)
+    if labeled:
+        passages: dict[str, str] = {p: p for r in records for p in r["passages"]}
+        _add_random_passages(without_negatives, passages, settings.rank.candidate_pool_size, findings)
+        _warn_equal_grades(records, findings)
     return records
 
 
-def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
-    """Judgements by id, with the files of queries and passages that they speak of."""
-    lacking = next((role for role in ("queries", "passages") if role not in settings.columns), None)
-    if lacking:
+def _read_qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """Read TREC relevance judgments; the queries and passages that their ids refer to are in other files."""
+    files = settings.columns
+    missing = next((role for role in ("queries", "passages") if role not in files), None)
+    if missing:
         raise UserError(
-            f"{source.path} holds judgements by id: the {lacking} are in another file",
+            f"{source.path} contains relevance judgments by id, and the {missing} are in another file",
             hint="--column queries=FILE --column passages=FILE (csv, tsv, jsonl, lines or TREC's xml)",
         )
-    unknown = sorted(set(settings.columns) - set(file_fields(FIELDS)))
+    unknown = sorted(set(files) - set(file_fields(FIELDS)))
     if unknown:
-        raise UserError(f"--column {unknown[0]}=… beside judgements by id", expected=", ".join(file_fields(FIELDS)))
-    queries = read_texts(settings.columns["queries"], findings)
-    passages = read_texts(settings.columns["passages"], findings)
-    run = read_run(settings.columns["candidates"], findings) if "candidates" in settings.columns else {}
-    judgements = read_qrels(source, findings)
-    placed = queries_by_position([j.query for j in judgements], queries)
-    if placed is not None:
-        what = "its queries are counted from 1 in the order of their file, whose own numbers are others: read so"
-        findings.append(Finding(f"{source.path}:1", what, error=False, kind="place"))
-        queries = placed
+        raise UserError(
+            f"--column {unknown[0]}=… cannot be used with relevance judgments by id",
+            expected=", ".join(file_fields(FIELDS)),
+        )
+    queries, passages = read_texts(files["queries"], findings), read_texts(files["passages"], findings)
+    run = read_run(files["candidates"], findings) if "candidates" in files else {}
+    judgments = read_qrels(source, findings)
+    renumbered = queries_by_position([j.query for j in judgments], queries)
+    if renumbered is not None:
+        message = (
+            "some query ids are not in the file of queries, so all ids are read as positions in it, counted from 1"
+        )
+        findings.append(Finding(f"{source.path}:1", message, error=False, kind="place"))
+        queries = renumbered
     records: dict[str, Record] = {}
-    known: set[tuple[str, str]] = set()
-    for j in judgements:
-        wrong = "query" if j.query not in queries else "passage" if j.passage not in passages else ""
-        if wrong:
-            name = getattr(j, wrong)
-            findings.append(
-                Finding(j.location, f"no {wrong} has the id {name!r}; left out", error=False, kind=f"no such {wrong}")
-            )
+    judged: set[tuple[str, str]] = set()
+    for j in judgments:
+        unknown_role = "query" if j.query not in queries else "passage" if j.passage not in passages else ""
+        if unknown_role:
+            message = f"no {unknown_role} has the id {getattr(j, unknown_role)!r}; the judgment is ignored"
+            findings.append(Finding(j.location, message, error=False, kind=f"no such {unknown_role}"))
             continue
         record = records.setdefault(
             j.query, {"location": j.location, "query": queries[j.query], "passages": [], "relevance": [], "ids": []}
         )
-        if (j.query, j.passage) in known:
-            findings.append(
-                Finding(j.location, f"the passage {j.passage!r} is judged twice; the first counts", error=False)
-            )
+        if (j.query, j.passage) in judged:
+            message = f"the passage {j.passage!r} is judged twice; the first judgment is used"
+            findings.append(Finding(j.location, message, error=False))
             continue
-        known.add((j.query, j.passage))
-        record["ids"].append(j.passage)
-        record["passages"].append(passages[j.passage])
-        record["relevance"].append(j.relevance)
+        judged.add((j.query, j.passage))
+        _append_passage(record, passages[j.passage], j.relevance, j.passage)
     if not records:
-        raise UserError(f"{source.path}: none of its judgements is of a query and a passage in the files given")
-    for name, record in records.items():
-        found = [p for p in run.get(name, ()) if p in passages and (name, p) not in known]
-        record["ids"] += found
-        record["passages"] += [passages[p] for p in found]
-        record["relevance"] += [0.0] * len(found)
-    _fill([r for name, r in records.items() if name not in run], passages, settings.rank.candidate_pool_size, findings)
+        raise UserError(
+            f"{source.path}: no judgment refers to both a query and a passage of the given files",
+            expected=f"query ids of {files['queries']} and passage ids of {files['passages']}",
+        )
+    for query_id, record in records.items():
+        for passage_id in run.get(query_id, ()):
+            if passage_id in passages and (query_id, passage_id) not in judged:
+                _append_passage(record, passages[passage_id], 0.0, passage_id)
+    without_run = [record for query_id, record in records.items() if query_id not in run]
+    _add_random_passages(without_run, passages, settings.rank.candidate_pool_size, findings)
     return list(records.values())
 
 
-def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, findings: list[Finding]) -> None:
-    """Others of the same collection, drawn once, until a query has `pool` passages: none of them is judged."""
-    names, filled = list(passages), 0
+def _append_passage(record: Record, passage: str, relevance: float, passage_id: str) -> None:
+    record["passages"].append(passage)
+    record["relevance"].append(relevance)
+    if "ids" in record:
+        record["ids"].append(passage_id)
+
+
+def _add_random_passages(
+    records: Sequence[Record], passages: Mapping[str, str], pool_size: int, findings: list[Finding]
+) -> None:
+    """Add random passages (id → text) with relevance 0 until each query has `pool_size`. The choice depends on the query only."""
+    ids, num_extended = list(passages), 0
     for record in records:
-        known, before = set(record["passages"]), len(record["passages"])
+        judged, num_before = set(record["passages"]), len(record["passages"])
         key = stable_seed(0, "pool", record["query"])
-        for i in range(len(names)):
-            if len(record["passages"]) >= pool:
+        for i in range(len(ids)):
+            if len(record["passages"]) >= pool_size:
                 break
-            n = permute(i, len(names), key)  # one by one: a query needs few of a collection's many
-            if passages[names[n]] not in known:
-                record["passages"].append(passages[names[n]])
-                record["relevance"].append(0.0)
-                if "ids" in record:
-                    record["ids"].append(names[n])
-        filled += len(record["passages"]) > before
-    if filled:
-        what = f"{filled:,} queries have fewer than {pool} passages: others were drawn and count as not relevant"
-        findings.append(
-            Finding(
-                records[0]["location"], what, "task.rank.candidate_pool_size, or --column candidates=RUN", False, "pool"
-            )
+            passage_id = ids[permute(i, len(ids), key)]  # lazily: a query needs few of possibly millions of passages
+            if passages[passage_id] not in judged:
+                _append_passage(record, passages[passage_id], 0.0, passage_id)
+        num_extended += len(record["passages"]) > num_before
+    if num_extended:
+        message = (
+            f"{num_extended:,} queries have fewer than {pool_size} passages: "
+            "random ones were added, which count as not relevant"
         )
+        hint = "change task.rank.candidate_pool_size, or pass the results of a search with --column candidates=RUN"
+        findings.append(Finding(records[0]["location"], message, hint, error=False, kind="pool"))
 
 
-def _complete(records: Sequence[Record], pool: int, findings: list[Finding]) -> None:
-    """Where only relevant passages are named, a query is given others."""
+def _check_grades(records: Sequence[Record], pool_size: int, findings: list[Finding]) -> None:
+    """Add random passages if the file lists only relevant ones, and warn about queries whose grades are all equal."""
     if all(grade > 0 for r in records for grade in r["relevance"]):
-        everything = {name: text for r in records for name, text in zip(r.get("ids") or r["passages"], r["passages"])}
-        _fill(records, everything, pool, findings)
-    _alike(records, findings)
+        passages = {key: text for r in records for key, text in zip(r.get("ids") or r["passages"], r["passages"])}
+        _add_random_passages(records, passages, pool_size, findings)
+    _warn_equal_grades(records, findings)
 
 
-def _alike(records: Sequence[Record], findings: list[Finding]) -> None:
+def _warn_equal_grades(records: Sequence[Record], findings: list[Finding]) -> None:
     for r in records:
-        if not any(g > 0 for g in r["relevance"]) or len(set(r["relevance"])) < 2:
-            what = "nothing to learn from this query, or to judge by: its passages are all alike in relevance"
-            findings.append(
-                Finding(r["location"], what, "add a relevant and another passage", error=False, kind="alike")
-            )
+        if not any(grade > 0 for grade in r["relevance"]) or len(set(r["relevance"])) < 2:
+            message = "all passages of this query are equally relevant, so it adds nothing to training or evaluation"
+            hint = "add a relevant passage and one that is not"
+            findings.append(Finding(r["location"], message, hint, error=False, kind="alike"))
 
 
-def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:
-    return [parse_text(each, at, role, findings) for each in (value if isinstance(value, list) else [value])]
+def _parse_texts(value: Any, location: str, role: str, findings: list[Finding]) -> list[str]:
+    return [parse_text(item, location, role, findings) for item in (value if isinstance(value, list) else [value])]
 
 
-def _grade(value: Any, at: str, findings: list[Finding]) -> float:
-    return parse_number(value, at, "relevance", findings, "write 0, 1, 2 …")
+def _parse_grade(value: Any, location: str, findings: list[Finding]) -> float:
+    return parse_number(value, location, "relevance", findings, "write 0, 1, 2 …")

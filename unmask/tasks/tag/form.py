@@ -1,7 +1,7 @@
-"""Files of words and tags, or of texts and spans, → records of `tag`, with every mistake found."""
+"""Read files of words and tags, or of texts and spans, and check them."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from unmask.errors import UserError, command
 from unmask.labels.data_format import DataFormat
@@ -27,64 +27,72 @@ class TagForm(DataFormat):
             return entity_tables.has_entities(source) or conll.is_headerless_conll(source)
         return bool(roles.detect_format(source)) or conll.is_conll(source)
 
-    def read(
-        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
-    ) -> list[Record]:
+    def read(self, source: Source, settings: TaskRecipe, findings: list[Finding], labeled: bool = True) -> list[Record]:
         if "tag" not in settings.columns and roles.detect_format(source):
             records = roles.read_roles(source, settings.columns, findings)
         elif source.file_format == "text":
-            if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
+            if not labeled and not conll.is_conll(source) and not settings.columns:  # plain text, one per line
                 return [{"location": source.location(n), "text": text} for n, text in source.lines if text.strip()]
-            records = conll.read_conll(source, settings.columns, findings, labelled)
+            records = conll.read_conll(source, settings.columns, findings, labeled)
         elif conll.is_headerless_conll(source):
             raise UserError(
-                f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
+                f"{source.path}: words and tags from the first line on, but a table needs a header with column names",
                 hint=command("mv", Path(source.path), Path(source.path).with_suffix(".conll")),
             )
         else:
-            records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
-        return checked(records, source.path, settings, findings)
+            records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labeled)
+        return check_tags(records, source.path, settings, findings)
 
 
-def checked(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
-    """Tags that cannot stand where they do are repaired, or said to be errors; entities get their places in the text."""
-    wanted, refuse = settings.tag.scheme, settings.tag.invalid_tags == "error"
-    tagged = [r["tags"] for r in records if "tags" in r]
-    scheme = schemes.detect_scheme(tagged) if wanted != "none" else "none"
-    if scheme == "none" and wanted not in ("auto", "none"):
-        scheme = wanted
+def check_tags(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """Repair or report invalid tag sequences, and add the spans of entities to records of words and tags."""
+    tag_sequences = [r["tags"] for r in records if "tags" in r]
+    scheme = schemes.detect_scheme(tag_sequences) if settings.tag.scheme != "none" else "none"
+    if scheme == "none" and settings.tag.scheme != "auto":
+        scheme = settings.tag.scheme
     if scheme == "IOB1":
-        what = "the tags are IOB1 (B- only between two entities of one label): read as BIO"
-        findings.append(Finding(records[0]["location"], what, error=False, kind="scheme"))
-    named = any("-" in tag and schemes.parse_tag(tag)[0] for tags in tagged for tag in tags)
+        message = "the tags are IOB1 (B- only between two entities of one label); they are converted to BIO"
+        findings.append(Finding(records[0]["location"], message, error=False, kind="scheme"))
+    has_labels = any("-" in tag and schemes.parse_tag(tag)[0] for tags in tag_sequences for tag in tags)
     for record in records:
         lines = record.pop("lines", None)
-
-        def at(n: int, lines: Any = lines, record: Record = record) -> str:
-            return f"{path}:{lines[n]}" if lines else record["location"]
-
         if "tags" in record and scheme != "none":
-            tags = record["tags"]
-            for n, tag in enumerate(tags):
-                if not schemes.parse_tag(tag)[0]:
-                    hint = "O, or B- or I- and a label; parts of speech: --set task.tag.scheme=none"
-                    findings.append(Finding(at(n), f"the tag {tag!r} is not of the scheme {scheme}", hint, kind="tag"))
-                elif named and tag != schemes.OUTSIDE and "-" not in tag:
-                    what = f"the tag {tag!r} has no label, as others have"
-                    findings.append(Finding(at(n), what, f"{tag}-LABEL, or O", kind="tag"))
-            for n, what in schemes.invalid_tags(tags, scheme):
-                right = "I- begins an entity in IOB1" if scheme == "IOB1" else "B- begins an entity"
-                hint = right if refuse else "read as the beginning of an entity"
-                findings.append(Finding(at(n), f"{what} ({scheme})", hint, error=refuse, kind="order of tags"))
-            found = schemes.tags_to_entities(tags)
-            record["tags"] = schemes.entities_to_tags(found, len(tags), "BIO" if scheme == "IOB1" else scheme)
-            words = record["words"]
-            record["spans"] = [{"start": words[a][0], "end": words[b - 1][1], "label": label} for a, b, label in found]
+            tags, words = record["tags"], record["words"]
+            locations = [f"{path}:{line}" for line in lines] if lines else [record["location"]] * len(tags)
+            findings += _tag_findings(tags, locations, scheme, has_labels, settings.tag.invalid_tags == "error")
+            entities = schemes.tags_to_entities(tags)
+            record["tags"] = schemes.entities_to_tags(entities, len(tags), "BIO" if scheme == "IOB1" else scheme)
+            record["spans"] = [
+                {"start": words[a][0], "end": words[b - 1][1], "label": label} for a, b, label in entities
+            ]
         elif "spans" in record and "words" not in record:
-            edges = {at for word in split_words(record["text"]) for at in word}
+            borders = {border for word in split_words(record["text"]) for border in word}
             for span in record["spans"]:
-                if not {span["start"], span["end"]} <= edges:
-                    what = "the span {start}–{end} ({label}) cuts a word".format(**span)
-                    hint = "the word is cut there for training; answers are whole words"
-                    findings.append(Finding(record["location"], what, hint, error=False, kind="cut word"))
+                if not {span["start"], span["end"]} <= borders:
+                    message = "the span {start}–{end} ({label}) starts or ends inside a word".format(**span)
+                    hint = "for training, the word is split there; predictions consist of entire words"
+                    findings.append(Finding(record["location"], message, hint, error=False, kind="cut word"))
     return records
+
+
+def _tag_findings(
+    tags: Sequence[str], locations: Sequence[str], scheme: str, has_labels: bool, invalid_is_error: bool
+) -> list[Finding]:
+    """Report tags that are not of the scheme, and tags that cannot follow the tag before them."""
+    findings = []
+    for tag, location in zip(tags, locations):
+        if not schemes.parse_tag(tag)[0]:
+            hint = "write O, or B- or I- and a label; for parts of speech: --set task.tag.scheme=none"
+            findings.append(
+                Finding(location, f"the tag {tag!r} does not belong to the scheme {scheme}", hint, kind="tag")
+            )
+        elif has_labels and tag != schemes.OUTSIDE and "-" not in tag:
+            message = f"the tag {tag!r} has no label, but other tags have one"
+            findings.append(Finding(location, message, f"write {tag}-LABEL, or O", kind="tag"))
+    hint = "read as the start of an entity"
+    if invalid_is_error:
+        hint = "I- begins an entity in IOB1" if scheme == "IOB1" else "B- begins an entity"
+    for n, message in schemes.invalid_tags(tags, scheme):
+        finding = Finding(locations[n], f"{message} ({scheme})", hint, error=invalid_is_error, kind="order of tags")
+        findings.append(finding)
+    return findings

@@ -1,4 +1,4 @@
-"""What the rest of the program knows about `tag`."""
+"""The spec of the task `tag`: what the rest of the program needs to know about it."""
 
 from unmask.json_checks import BOOLEAN, STRING, list_of, one_of
 from unmask.tasks.spec import TaskSpec, Training, Usage

@@ -36,11 +36,11 @@ class Urgency(Task):
         training=Training(aux_mlm=True, token_masking=True, augmentable_fields=("message",)),
     )
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labeled: bool = True) -> list[Example]:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(
             self.tokenizer.encode(record["message"])[: self.windowing.max_text_tokens()]
         )
-        labels = {"urgency.targets": np.array([LABELS.index(record["urgency"])])} if labelled else {}
+        labels = {"urgency.targets": np.array([LABELS.index(record["urgency"])])} if labeled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["message"],))]
 
     def decode(self, outputs: Outputs) -> list[Prediction]:

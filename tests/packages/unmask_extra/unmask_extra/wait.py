@@ -34,12 +34,12 @@ class Wait(Task):
         training=Training(aux_mlm=True),
     )
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labeled: bool = True) -> list[Example]:
         t, texts = self.tokenizer, (record["sender"], record["message"])
         ids, segments = t.build_inputs_with_special_tokens(
             *truncate_pair(t.encode(texts[0]), t.encode(texts[1]), self.windowing.max_text_tokens(pair=True))
         )
-        labels = {"wait.targets": np.array([record["hours"]], np.float32)} if labelled else {}
+        labels = {"wait.targets": np.array([record["hours"]], np.float32)} if labeled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts)]
 
     def decode(self, outputs: Outputs) -> list[Prediction]:
