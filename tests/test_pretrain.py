@@ -12,6 +12,7 @@ from near import gap
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining
 
 import unmask
+from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset, presets
 from unmask.model.model import Model
@@ -181,6 +182,16 @@ def test_one_heldout_document_still_measures_mlm(tmp_path: Path) -> None:
     )  # fmt: skip
     last = [e for e in run.events() if e["event"] == "eval"][-1]
     assert last["mlm"] > 0 and "nsp" not in last
+
+
+def test_a_run_that_fails_before_training_leaves_no_folder(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"the king of island {n} wrote a letter\n" for n in range(300)))
+    settings: dict = {"preset": "bert-tiny", "steps": 2, "max_length": 32, "out": tmp_path / "run"}
+    with pytest.raises(UserError, match="next-sentence pairs need"):
+        unmask.pretrain(lines, objective="mlm+nsp", **settings)
+    assert not (tmp_path / "run").exists()
+    assert unmask.pretrain(lines, objective="mlm", **settings).path == tmp_path / "run"
 
 
 def test_python_takes_the_names_of_the_flags(text_file: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def test_commands_are_listed_in_panels_and_none_is_cut_at_80_columns() -> None:
     for panel in PANELS:
         assert f"─ {panel} ─" in shown
     assert "..." not in shown.replace("[ARGS]...", "") and "…" not in shown
+    assert "<bool>" not in shown
 
 
 def test_choices_and_defaults_are_shown() -> None:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from unmask import __version__, stopping
 from unmask.cli import about, finetuning, pretraining, serving, text, using
 from unmask.cli.flags import RecipeCommand, renamed_error
+from unmask.cli.help import simplified
 from unmask.console import Console, write
 from unmask.renamed import COMMANDS
 
@@ -28,6 +29,9 @@ PANELS = {
 
 
 class Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return simplified(super().get_params(ctx), ctx)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
             renamed_error(f"unmask {args[0]}", f"unmask {COMMANDS[args[0]]}")

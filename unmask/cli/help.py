@@ -25,13 +25,16 @@ class HelpCommand(TyperCommand):
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
-        for param in params:
-            simplify(param, ctx)
-        return params
+        return simplified(super().get_params(ctx), ctx)
 
 
-def simplify(param: Any, ctx: Any) -> None:
+def simplified(params: list[Any], ctx: Any) -> list[Any]:
+    for param in params:
+        _simplify(param, ctx)
+    return params
+
+
+def _simplify(param: Any, ctx: Any) -> None:
     """Replace the parts of typer's display that name Python types."""
     param._get_default_string = _default_string(param)
     if param.param_type_name == "argument":

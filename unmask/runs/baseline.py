@@ -23,6 +23,7 @@ def add_baselines(recipe: Recipe, run: Run, ctx: Context) -> None:
     split, records = ("test", part.sets.test) if part.sets.test else ("dev", part.sets.dev)
     baselines: list[dict[str, Any]] = []
     if records:
+        ctx.console.say(f"baseline: {SCRATCH}")
         scratch = run_or_resume(Finetune(), without_pretraining(recipe), run.path / FOLDER, ctx.with_title(SCRATCH))
         if ctx.is_main:
             count_based = count_based_baselines(part.task, part.sets.train, part.sets.dev, records, ctx.console)

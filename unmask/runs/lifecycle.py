@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from unmask.console import clock
+from unmask.errors import UserError
 from unmask.files import check_recipe
 from unmask.recipe import Recipe
 from unmask.registry import RUNS
@@ -154,7 +155,7 @@ def execute(kind: Kind[J], recipe: Recipe, ctx: Context, out: str | Path | None 
     check_recipe(recipe.text())
     job = kind.prepare(recipe, ctx)
     run = Run(ctx.on_main(lambda: str(Run.create(out, kind.folder, job.name).path)))
-    with _locked(run, ctx):
+    with _removed_if_not_started(run, ctx), _locked(run, ctx):
         if ctx.is_main:
             run.write_start_files(kind.name, job.recipe, job.files)
         for text in job.warnings:
@@ -204,6 +205,18 @@ def _can_resume(run: Run) -> bool:
 def dry_run(kind: TrainingKind[J], recipe: Recipe, ctx: Context) -> dict[str, Any]:
     """Estimate a run without training or writing anything."""
     return kind.estimate(kind.check(recipe, ctx), ctx)
+
+
+@contextmanager
+def _removed_if_not_started(run: Run, ctx: Context) -> Iterator[None]:
+    """Remove the new folder if the run fails with a user's mistake before anything was trained, so that `--out` can be used again."""
+    try:
+        yield
+    except UserError as error:
+        started = run.log.exists() or any(path.is_dir() for path in run.path.glob("*"))
+        if ctx.is_main and not started and not isinstance(error, TrainingInterrupted):
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 @contextmanager
