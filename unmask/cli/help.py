@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 MAX_CHOICES_WIDTH = 24  # characters of "auto|cpu|cuda|mps"; longer lists of choices are part of the help text
 MAX_EXAMPLE_WIDTH = 76
@@ -23,6 +23,16 @@ class HelpCommand(TyperCommand):
         except typer.BadParameter as error:
             error.message = error.message.replace("Value error, ", "")
             raise
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            simplify(param, ctx)
+        return params
+
+
+class HelpGroup(TyperGroup):
+    """A group of commands whose own options are shown as those of a command."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params = super().get_params(ctx)

@@ -18,7 +18,7 @@ from unmask.errors import UnknownTextWarning, UserError
 OUTPUT = "Recipe and output"  # panel of `--help`
 MODEL = "Model"
 
-Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.", metavar="MODEL")]
+Model = Annotated[str, typer.Argument(help="Model folder, run folder or Hub model ID.", metavar="MODEL")]
 Corpus = Annotated[
     list[str], typer.Argument(help="Paths, folders, globs, '-' (standard input) or sample:NAME.", metavar="CORPUS...")
 ]
