@@ -157,7 +157,11 @@ class TaskRecipe(Section):
         "", "Teacher for distillation, fine-tuned on the same task.", ("finetune",), panel="Model", metavar="MODEL"
     )
     patience: CountOrZero = setting(
-        0, "Early stopping: evaluations without improvement. 0: off.", ("finetune",), panel="Optimization"
+        0,
+        "Early stopping: evaluations without improvement. 0: off.",
+        ("finetune",),
+        panel="Optimization",
+        shown="4 in fine-tuning",
     )
     selection_margin: NotNegative = setting(
         1.0, "Keep an earlier checkpoint only if it beats the last one on dev by this many standard errors."
