@@ -255,9 +255,7 @@ def explain(
             help="Label, WORD=TAG, answer, choice or word to explain.", show_default="the prediction", metavar="TEXT"
         ),
     ] = None,
-    steps: Annotated[
-        int, typer.Option(min=1, help="Integration steps; more steps are more precise.", metavar="N")
-    ] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Integration steps; more is more precise.", metavar="N")] = 50,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
