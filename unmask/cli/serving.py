@@ -107,7 +107,7 @@ def serve(
 ) -> None:
     """Serve models over HTTP (OpenAI, TEI and HF APIs).
 
-    Compatible with the clients of the Hugging Face hub, OpenAI and text-embeddings-inference. The studio is at /.
+    Compatible with the clients of the Hugging Face Hub, OpenAI and text-embeddings-inference. The studio is at /.
     """
     require_server_extras()
     # OpenMP threads spin about 0.1 ms for more work before they sleep: a single text then takes a third of the time (docs/log.md).

@@ -130,7 +130,9 @@ def prepare(
 )
 @recipe_flags("show-batch")
 def show_batch(
-    store: Annotated[str, typer.Argument(help="Folder of a store, as `unmask prepare` printed it.", metavar="STORE")],
+    store: Annotated[
+        str, typer.Argument(help="Folder of a token store, as printed by `unmask prepare`.", metavar="STORE")
+    ],
     objective: Annotated[str, typer.Option(help="Objective; `unmask presets` lists them.", metavar="NAME")] = "mlm",
     rows: Annotated[int, typer.Option(min=1, help="Sequences to show.", metavar="N")] = 4,
     max_length: Annotated[int, typer.Option(help="Tokens per sequence.", metavar="N")] = 64,
