@@ -102,7 +102,14 @@ def table(section: type[Section], path: str) -> list[str]:
         if setting.path.count(".") > path.count("."):
             continue  # of a section in this one
         default = json.dumps(setting.field.default, ensure_ascii=False)
-        cells = (f"`{setting.path}`", f"`{default}`", takes(setting), flags(setting), setting.help.replace("|", "\\|"))
+        meaning = f" ({setting.stands_for})" if setting.stands_for else ""
+        cells = (
+            f"`{setting.path}`",
+            f"`{default}`{meaning}",
+            takes(setting),
+            flags(setting),
+            setting.help.replace("|", "\\|"),
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -120,11 +127,11 @@ def sections(root: type[Section], path: str = "") -> list[str]:
 def page() -> str:
     lines = [
         f"<!-- {MADE} -->",
-        "# Every setting of a recipe",
+        "# Recipe reference",
         "",
-        "A recipe is a YAML file (`--recipe FILE`). Any of its fields can be given as `--set section.field=value` too, those asked for most as",
-        "a flag, and in Python as a keyword of the same name. Flags win over the file, `--set` over flags. Fine-tuning has some defaults of its",
-        "own: [`finetune.yaml`](../unmask/recipes/finetune.yaml). Settings of a task that another package brings stand in `task.NAME`.",
+        "A recipe is a YAML file (`--recipe FILE`) with the settings of a run. `--set section.field=value` overrides any setting. The most common",
+        "settings also have a flag, and a Python keyword argument of the same name. Flags take precedence over the file, and `--set` over flags.",
+        "Some defaults differ in fine-tuning: [`finetune.yaml`](../unmask/recipes/finetune.yaml). The settings of a third-party task are in `task.NAME`.",
         "",
         *table(Recipe, ""),
         *sections(Recipe),

@@ -51,13 +51,17 @@ class Recipe(Section):
     )
     model: dict[str, Any] = setting({}, "Overrides of the preset's architecture, e.g. {layers: 6}.")
     init_from: str = setting(
-        "", "Continue pre-training from this model folder or hub name.", ("pretrain",), flag="--from", metavar="MODEL"
+        "",
+        "Continue pre-training from this model folder or Hub model ID.",
+        ("pretrain",),
+        flag="--from",
+        metavar="MODEL",
     )
     objective: str = setting(
         "auto",
         "Objective: mlm, mlm+nsp, rtd, clm, span, …; `unmask presets` lists them.",
         ("pretrain",),
-        shown="that of the model family",
+        shown="depends on the architecture",
         metavar="NAME",
     )
     data: DataRecipe = DataRecipe()
@@ -127,7 +131,9 @@ def merge_overrides(values: dict[str, Any] | None, overrides: str | Sequence[str
     for text in [overrides] if isinstance(overrides, str) else overrides or []:
         path, eq, value = text.partition("=")
         if not eq:
-            raise UserError(f"--set {text}", expected="--set section.field=value, e.g. train.batch_size=64")
+            raise UserError(
+                f"--set {text} has no value", expected="--set section.field=value, e.g. train.batch_size=64"
+            )
         try:
             parsed: Any = load(value) if value else value
         except (yaml.YAMLError, ValueError) as error:

@@ -30,7 +30,10 @@ class DataRecipe(Section):
 
     corpus: list[str] = setting([], "Paths, folders, globs, '-' (standard input) or sample:NAME.")
     document_boundary: Literal["auto", "file", "paragraph", "line", "record"] = setting(
-        "auto", "What makes a document; paragraphs are separated by empty lines.", TOKENIZER, shown="detected"
+        "auto",
+        "Unit that counts as one document; paragraphs are separated by empty lines.",
+        TOKENIZER,
+        shown="detected",
     )
     text_column: str = setting("text", "Text column of csv, tsv, jsonl and parquet files.", TOKENIZER)
     encoding: str = setting("auto", "Encoding of text files.", TOKENIZER, shown="UTF-8, else detected")
@@ -43,7 +46,7 @@ class DataRecipe(Section):
     workers: CountOrZero = setting(0, "Tokenization processes.", TEXT, shown="one per core")
     replay: list[str] = setting(
         [],
-        "PATH:0.2 takes 20% of the rows from another corpus to reduce forgetting. Repeatable.",
+        "PATH:0.2 takes 20% of each batch from another corpus, to reduce forgetting. Repeatable.",
         ("pretrain",),
         metavar="PATH:FRACTION",
     )
@@ -59,23 +62,23 @@ class TokenizerRecipe(Section):
 
     path: str = setting("", "Use this tokenizer instead of training one.", TEXT, keyword="tokenizer", metavar="FOLDER")
     type: Literal["auto", "wordpiece", "bpe", "unigram", "char", "byte"] = setting(
-        "auto", "Tokenizer algorithm.", TOKENIZER, keyword="tokenizer_type", shown="that of the model family"
+        "auto", "Tokenizer algorithm.", TOKENIZER, keyword="tokenizer_type", shown="depends on the architecture"
     )
     template: Literal["auto", "bert", "albert", "roberta", "t5", "gpt2"] = setting(
-        "auto", "Names and layout of special tokens. auto: those of the model family."
+        "auto", "Names and layout of special tokens. auto: depends on the architecture."
     )
     vocab_size: CountOrZero = setting(
         0, "Vocabulary size.", TOKENIZER, shown=f"{VOCABULARY}, smaller for small corpora"
     )
     lowercase: bool | Literal["auto"] = setting(
         "auto",
-        "Lowercase the text. auto: as the model family does.",
+        "Lowercase the text. auto: depends on the architecture.",
         TOKENIZER,
         flag="--cased",
         switch=(False, "Keep case and accents."),
     )
     strip_accents: Literal["auto", "yes", "no"] = setting(
-        "auto", "Strip accents.", TOKENIZER, shown="same as lowercase, as in BERT"
+        "auto", "Strip accents.", TOKENIZER, shown="yes if lowercased, as in BERT"
     )
     special_tokens: list[str] = setting(
         [], "Additional special token. Repeatable.", TOKENIZER, flag="--special-token", metavar="TOKEN"
@@ -115,14 +118,14 @@ class MLMRecipe(Section):
     keep: Fraction = setting(0.1, "Fraction of the selected tokens left unchanged.")
     sampling: Literal["exact", "bernoulli"] = setting(
         "exact",
-        "exact: mask_rate × row length tokens per row (stochastically rounded). bernoulli: each token independently.",
+        "exact: mask_rate × length tokens per sequence (stochastically rounded). bernoulli: each token independently.",
     )
     masking: Literal["dynamic", "static"] = setting(
         "dynamic", "dynamic: new masks every epoch. static: masks repeat every `num_static_masks` epochs."
     )
     num_static_masks: Count = setting(1, "Number of mask sets for static masking.")
     mask_unit: Literal["token", "word", "span", "ngram", "phrase"] = setting(
-        "token", "What is masked as a whole.", ("pretrain", "show-batch")
+        "token", "Unit that is masked as a whole.", ("pretrain", "show-batch")
     )
     phrases: str = setting("", "For mask_unit phrase: file with one phrase per line (first column of a tsv).")
 
@@ -145,9 +148,9 @@ class MLMRecipe(Section):
 
 
 class HybridRecipe(Section):
-    """GPT-BERT 2410.24159: masked and causal rows in one batch."""
+    """GPT-BERT 2410.24159: masked and causal sequences in one batch."""
 
-    clm_fraction: Fraction = setting(0.5, "Fraction of causal rows; the others are masked.")
+    clm_fraction: Fraction = setting(0.5, "Fraction of causal sequences; the others are masked.")
 
 
 class RTDRecipe(Section):
@@ -191,7 +194,9 @@ class DenoiseRecipe(Section):
 class DistillRecipe(Section):
     """DistilBERT 1910.01108; default weights as in its code."""
 
-    teacher: str = setting("", "Model folder or hub name: any family with an MLM head and the same tokenizer.")
+    teacher: str = setting(
+        "", "Model folder or Hub model ID; any architecture with an MLM head and the same tokenizer."
+    )
     temperature: Positive = setting(2.0, "Softmax temperature of teacher and student.")
     kl_weight: NotNegative = setting(5.0, "Weight of the KL divergence from the teacher's distribution.")
     cosine_weight: NotNegative = setting(
@@ -234,21 +239,23 @@ class TrainRecipe(Section):
     )
     tokens: Positive | None = setting(None, "Train on this many tokens.", ("pretrain",), panel="Budget (choose one)")
     steps: Count | None = setting(
-        None, "Train for this many steps. pretrain: 1000 if no budget is set.", TRAINING, panel="Budget (choose one)"
+        None, "Train for this many steps. Default budget of pretrain: 1000.", TRAINING, panel="Budget (choose one)"
     )
     epochs: Positive | None = setting(
-        None, "Train for this many epochs. finetune: 3 if no budget is set.", TRAINING, panel="Budget (choose one)"
+        None, "Train for this many epochs. Default budget of finetune: 3.", TRAINING, panel="Budget (choose one)"
     )
     batch_size: Count = setting(
-        32, "Rows per optimizer step.", TRAINING, shown="pretrain 32; finetune 16, or 8 below 2,000 records"
+        32, "Examples per optimizer step.", TRAINING, shown="pretrain 32; finetune 16, or 8 below 2,000 records"
     )
     small_data_batch_size: CountOrZero = setting(
         0, "Batch size below 2,000 training records, unless batch_size is given. 0: batch_size."
     )
     micro_batch_size: CountOrZero = setting(
-        0, "Rows per forward pass; smaller than batch_size accumulates gradients. 0: batch_size."
+        0, "Examples per forward pass; a value below batch_size accumulates gradients. 0: batch_size."
     )
-    max_length: str | int = setting(128, "Row length in tokens, or a schedule such as 128:0.9,512:0.1.", ("pretrain",))
+    max_length: str | int = setting(
+        128, "Sequence length in tokens, or a schedule such as 128:0.9,512:0.1.", ("pretrain",)
+    )
     document_attention: Literal["full", "same_document"] = setting(
         "full", "same_document: tokens attend only to tokens of their own document."
     )
@@ -280,7 +287,7 @@ class TrainRecipe(Section):
     num_evals: Count = setting(10, "Evaluations per run.")
     eval_steps: CountOrZero = setting(0, "Evaluate every N steps instead. 0: use num_evals.")
     max_eval_examples: Count | None = setting(
-        512, "Maximum validation rows. null: all of them, in fine-tuning as many as the task says."
+        512, "Maximum validation examples per evaluation. null: all; in fine-tuning, the task's own limit."
     )
     save_steps: Count = setting(200, "Steps between checkpoints.")
     save_minutes: Positive = setting(10.0, "Maximum minutes between checkpoints.")
@@ -293,13 +300,13 @@ class TrainRecipe(Section):
         "auto", "Device.", TRAINING, panel="Hardware", shown="best available"
     )
     precision: Literal["auto", "fp32", "bf16"] = setting(
-        "auto", "Compute precision.", TRAINING, panel="Hardware", shown="bf16 where it is faster"
+        "auto", "Compute precision.", TRAINING, panel="Hardware", shown="bf16 if faster"
     )
     gradient_checkpointing: bool = setting(
-        False, "Recompute activations in the backward pass: less memory, a third more compute."
+        False, "Recompute activations in the backward pass: less memory, about 33% more compute."
     )
     compile: Literal["auto", "on", "off"] = setting(
-        "off", "torch.compile in pre-training. auto: if the run is long enough to pay for it."
+        "off", "torch.compile in pre-training. auto: only in runs long enough to benefit."
     )
     prefetch: CountOrZero = setting(4, "Batches prepared in advance.")
     threads: CountOrZero = setting(0, "CPU threads of torch. 0: torch's default.")

@@ -88,6 +88,12 @@ class Setting:
         return _kinds(self.field.annotation)
 
     @property
+    def stands_for(self) -> str:
+        """What a default such as 0 or `auto` stands for, if the help does not explain it."""
+        default = self.field.default
+        return self.shown if default in (0, "auto", "", []) and f"{default}: " not in self.help else ""
+
+    @property
     def option(self) -> str:
         """Its flag: `--mask-rate`."""
         return self.flag or f"--{self.keyword.replace('_', '-')}"

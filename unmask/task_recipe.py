@@ -59,9 +59,9 @@ class EmbedRecipe(Section):
     """Sentence embeddings: Sentence-BERT 1908.10084, SimCSE 2104.08821, Matryoshka 2205.13147."""
 
     temperature: Positive = setting(0.05, "Temperature of the in-batch softmax.")
-    symmetric_loss: bool = setting(False, "Also classify anchors given positives.")
+    symmetric_loss: bool = setting(False, "Also train positives to find their anchors.")
     matryoshka_dims: list[Count] = setting([], "Also train these prefixes of the vector (Matryoshka dimensions).")
-    pooling: Literal["auto", "mean", "cls"] = setting("auto", "Pooling. auto: as the model folder says, else mean.")
+    pooling: Literal["auto", "mean", "cls"] = setting("auto", "Pooling. auto: as stored with the model, else mean.")
 
 
 class RankRecipe(Section):
@@ -124,7 +124,7 @@ class TaskRecipe(Section):
     )
     labels: list[str] = setting(
         [],
-        "Labels in the model's order, e.g. neg,pos.",
+        "Labels in the order of the model's outputs, e.g. neg,pos.",
         LABELED,
         commas=True,
         shown="those of --train",
@@ -132,7 +132,9 @@ class TaskRecipe(Section):
     )
     max_length: CountOrZero = setting(0, "Maximum sequence length in tokens.", TUNING, shown="the model's, up to 512")
     overflow: Literal["window", "truncate", "error"] = setting(
-        "window", "Texts longer than that: split into windows, truncate, or raise an error.", (*TUNING, "predict")
+        "window",
+        "Texts over the maximum length: split into windows, truncate, or raise an error.",
+        (*TUNING, "predict"),
     )
     token_mask_rate: BelowOne = setting(0.0, "Fraction of input tokens masked during training, as regularization.")
     pooling: Literal["auto", "mean", "cls"] = setting(
@@ -147,7 +149,7 @@ class TaskRecipe(Section):
     )
     augment_mlm: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = setting(
         0.0,
-        "Augmentation: 0.5 adds 50% more rows, by masked-word substitution.",
+        "Augmentation: 0.5 adds 50% more records, with some words replaced by MLM samples.",
         ("finetune",),
         panel="Optimization",
     )
@@ -155,7 +157,11 @@ class TaskRecipe(Section):
         "", "Teacher for distillation, fine-tuned on the same task.", ("finetune",), panel="Model", metavar="MODEL"
     )
     patience: CountOrZero = setting(
-        0, "Early stopping: evaluations without improvement. 0: off.", ("finetune",), panel="Optimization"
+        0,
+        "Early stopping: evaluations without improvement. 0: off.",
+        ("finetune",),
+        panel="Optimization",
+        shown="4 in fine-tuning",
     )
     selection_margin: NotNegative = setting(
         1.0, "Keep an earlier checkpoint only if it beats the last one on dev by this many standard errors."

@@ -39,8 +39,25 @@ def test_choices_and_defaults_are_shown() -> None:
 def test_help_fits_80_columns_and_names_no_python_type(name: str) -> None:
     shown = run(*name.split(), "--help", columns=80).output
     assert not re.search(r"<(bool|str|int|float|list|path|file)|\{[A-Z]", shown), shown
+    about = shown.partition("Usage:")[2].partition("Examples:")[0].splitlines()
+    assert not any(line.startswith("  ") and line.strip() for line in about[1:]), (
+        about
+    )  # paragraphs start at the margin
     below = shown.partition("Examples:")[2].partition("╭")[0].rstrip().splitlines()[1:]
     assert below and all(line.startswith("   ") for line in below), below  # a wrapped line would start at the margin
+
+
+@pytest.mark.parametrize("group", ["", "tokenizer", "cache"])
+def test_help_of_a_group_names_no_python_type(group: str) -> None:
+    assert "<bool>" not in run(*group.split(), "--help", columns=80).output
+
+
+def test_config_and_reference_explain_a_default_that_stands_for_another() -> None:
+    shown = run("config", "--section", "tokenizer").stdout
+    assert "# Vocabulary size. 0: 8192, smaller for small corpora. (--vocab-size)" in shown
+    assert "[true|false|auto] (--cased)" in shown
+    reference = (Path(__file__).parents[2] / "docs" / "recipe.md").read_text("utf-8")
+    assert "| `tokenizer.vocab_size` | `0` (8192, smaller for small corpora) |" in reference
 
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune", "tune"])
@@ -67,7 +84,7 @@ def test_every_default_of_a_flag_is_that_of_the_recipe(name: str) -> None:
 )
 def test_an_old_name_gives_an_error_with_the_new_one(arguments: list[str], new: str) -> None:
     result = run(*arguments)
-    assert result.exit_code == 2 and "renamed" in result.output and f"hint:     {new}" in result.output
+    assert result.exit_code == 2 and f"was renamed to {new}" in result.output
 
 
 def test_an_old_flag_is_found_only_where_it_existed() -> None:

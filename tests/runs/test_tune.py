@@ -167,7 +167,7 @@ def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a dev set"):
         api.tune(folder / "model", train=few, task="classify", out=tmp_path / "a")
     result = CliRunner().invoke(app, ["tune", "--resume", str(tmp_path / "a"), "--lr", "1e-3"])
-    assert result.exit_code == 2 and "takes everything but --trials" in result.output
+    assert result.exit_code == 2 and "takes all settings but --trials" in result.output
 
 
 def numbered(path: Path, count: int, first: int = 0) -> Path:

@@ -5,12 +5,11 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from unmask import __version__, stopping
 from unmask.cli import about, finetuning, pretraining, serving, text, using
 from unmask.cli.flags import RecipeCommand, renamed_error
-from unmask.cli.help import simplified
+from unmask.cli.help import HelpGroup
 from unmask.console import Console, write
 from unmask.renamed import COMMANDS
 
@@ -28,10 +27,7 @@ PANELS = {
 }  # fmt: skip
 
 
-class Group(TyperGroup):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return simplified(super().get_params(ctx), ctx)
-
+class Group(HelpGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
             renamed_error(f"unmask {args[0]}", f"unmask {COMMANDS[args[0]]}")

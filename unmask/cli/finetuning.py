@@ -85,10 +85,10 @@ def finetune(
 def doctor(
     file: Annotated[
         list[str] | None,
-        typer.Argument(help="Labeled files; train, dev or test in a name assigns the split.", metavar="FILE..."),
+        typer.Argument(help="Labeled files; train, dev or test in the file name sets the split.", metavar="FILE..."),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="Model to fine-tune; its tokenizer measures text lengths.", metavar="MODEL")
+        str, typer.Option(help="Model to fine-tune: also check text lengths with its tokenizer.", metavar="MODEL")
     ] = "",
     overrides: Overrides = None,
     as_json: Json = False,
@@ -118,7 +118,7 @@ def evaluate(
     file: Annotated[
         list[str],
         typer.Argument(
-            help="Labeled file; for a pre-trained model text files, folders or sample:NAME.", metavar="FILE..."
+            help="Labeled file; for a pre-trained model: text files, folders or sample:NAME.", metavar="FILE..."
         ),
     ],
     bad_rows: Annotated[
@@ -130,12 +130,12 @@ def evaluate(
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(help="Row length in tokens.", show_default="128", metavar="N", rich_help_panel=ON_TEXT),
+        typer.Option(help="Sequence length in tokens.", show_default="128", metavar="N", rich_help_panel=ON_TEXT),
     ] = None,
     max_rows: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum rows to evaluate.", show_default="2048", metavar="N", rich_help_panel=ON_TEXT
+            min=1, help="Maximum number of sequences.", show_default="2048", metavar="N", rich_help_panel=ON_TEXT
         ),
     ] = None,
     as_json: Json = False,
@@ -177,7 +177,9 @@ def predict(
     ],
     predicate: Annotated[
         str | None,
-        typer.Option(help="Word whose semantic roles to predict; run#2 is its second occurrence.", metavar="WORD"),
+        typer.Option(
+            help="Predicate whose semantic roles to label; lives#2 is the second occurrence of lives.", metavar="WORD"
+        ),
     ] = None,
     device: Device = "auto",
     backend: Backend = "auto",

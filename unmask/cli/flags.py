@@ -79,7 +79,7 @@ class RecipeCommand(HelpCommand):
 
 
 def renamed_error(old: str, new: str) -> NoReturn:
-    Console().fail(f"error: {old} was renamed\n  hint:     {new}")
+    Console().fail(f"error: {old} was renamed to {new}")
     raise typer.Exit(2)
 
 
@@ -173,6 +173,6 @@ def only_resume(name: str, run: Path, own: dict[str, Any], settings: dict[str, A
     flags = {setting.keyword: setting.option for setting in settings_of_command(name)}
     if extra := [option for option, value in own.items() if value] + [flags[keyword] for keyword in settings]:
         raise UserError(
-            f"--resume takes everything {but}from the run, but got {', '.join(extra)} too",
+            f"{', '.join(extra)} cannot be combined with --resume, which takes all settings {but}from the run",
             hint=command(f"unmask {name} --resume", run),
         )

@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 MAX_CHOICES_WIDTH = 24  # characters of "auto|cpu|cuda|mps"; longer lists of choices are part of the help text
 MAX_EXAMPLE_WIDTH = 76
@@ -25,16 +25,23 @@ class HelpCommand(TyperCommand):
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return simplified(super().get_params(ctx), ctx)
+        params = super().get_params(ctx)
+        for param in params:
+            simplify(param, ctx)
+        return params
 
 
-def simplified(params: list[Any], ctx: Any) -> list[Any]:
-    for param in params:
-        _simplify(param, ctx)
-    return params
+class HelpGroup(TyperGroup):
+    """A group of commands whose own options are shown as those of a command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            simplify(param, ctx)
+        return params
 
 
-def _simplify(param: Any, ctx: Any) -> None:
+def simplify(param: Any, ctx: Any) -> None:
     """Replace the parts of typer's display that name Python types."""
     param._get_default_string = _default_string(param)
     if param.param_type_name == "argument":

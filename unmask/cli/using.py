@@ -23,7 +23,7 @@ from unmask.errors import UserError
 
 Overflow = Annotated[
     Literal["error", "window"],
-    typer.Option(help="Texts longer than the model's maximum: raise an error, or use windows."),
+    typer.Option(help="Texts over the maximum length: raise an error, or use windows."),
 ]
 TextColumn = Annotated[
     str, typer.Option("--text-column", help="Text column of a table.", show_default="text", metavar="NAME")
@@ -83,7 +83,7 @@ def fill(
 def generate(
     model: Model,
     text: Annotated[
-        list[str], typer.Argument(help="Texts to continue; for T5 and BART texts to rewrite.", metavar="TEXT...")
+        list[str], typer.Argument(help="Texts to continue; for T5 and BART, source texts.", metavar="TEXT...")
     ],
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Maximum tokens to generate.", show_default="64", metavar="N")
@@ -201,10 +201,6 @@ def score(
 def embed(
     model: Model,
     text: Texts,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write the vectors to FILE.npy.", metavar="FILE", rich_help_panel=OUTPUT),
-    ] = None,
     pooling: Annotated[
         Literal["auto", "mean", "cls", "token"],
         typer.Option(help="token: one vector per token.", show_default="as the model was trained, else mean"),
@@ -217,18 +213,22 @@ def embed(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="With --word: PCA scatter plot, colored by the column sense.", metavar="FILE"),
+        typer.Option(help="With --word: PCA scatter plot, colored by the column `sense`.", metavar="FILE"),
     ] = None,
     text_column: TextColumn = "",
     overflow: Annotated[
         Literal["error", "window"] | None,
         typer.Option(
-            help="Texts longer than the model's maximum.",
+            help="Texts over the maximum length: raise an error, or average windows.",
             show_default="error; window for a sentence-transformers folder",
         ),
     ] = None,
     device: Device = "auto",
     backend: Backend = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the vectors to FILE.npy.", metavar="FILE", rich_help_panel=OUTPUT),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compute embeddings of texts, tokens or a word."""
@@ -255,7 +255,7 @@ def explain(
             help="Label, WORD=TAG, answer, choice or word to explain.", show_default="the prediction", metavar="TEXT"
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Integration steps; more are more exact.", metavar="N")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Integration steps; more is more precise.", metavar="N")] = 50,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

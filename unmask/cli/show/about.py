@@ -67,7 +67,11 @@ def _comment(setting: Setting) -> list[str]:
     choices = [
         str(c) for kind in setting.kinds if get_origin(kind) is not None for c in get_args(kind) if isinstance(c, str)
     ]
+    if choices and bool in setting.kinds:
+        choices = ["true", "false", *choices]
     parts = [setting.help]
+    if setting.stands_for:
+        parts.append(f"{_flow(setting.field.default)}: {setting.stands_for}.")
     if choices:
         parts.append(f"[{'|'.join(choices)}]")
     if setting.commands:
