@@ -214,12 +214,12 @@ def format_validation_error(error: ValidationError, root: type[Section]) -> str:
         if kind == "extra_forbidden":
             section = _field(problem["loc"][:-1], root)[1]
             valid = list(section.model_fields) if section else []
+            similar = nearest(path[-1], valid)
             if new := KEYS.get(_table_path(path)):
                 unknown.append(f"recipe key {where} was renamed to {new}")
             else:
-                unknown.append(
-                    f"unknown recipe key {where}{nearest(path[-1], valid)}; expected one of {', '.join(valid)}"
-                )
+                known = similar or f"; expected one of {', '.join(valid)}"
+                unknown.append(f"unknown recipe key {where}{known}")
             continue
         message, got = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
         if model and kind == "value_error":  # concerns several fields, and the message names them

@@ -293,7 +293,10 @@ def preset(name: str, **changes: Any) -> ModelConfig:
     """
     available = presets()
     if name not in available:
-        raise UserError(f"unknown preset {name!r}{nearest(name, list(available))}", expected=", ".join(available))
+        similar = nearest(name, list(available))
+        raise UserError(
+            f"unknown preset {name!r}{similar}", expected=f"one of {len(available)} presets", hint="unmask presets"
+        )
     return change(ModelConfig(**available[name]), **changes)
 
 

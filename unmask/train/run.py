@@ -136,9 +136,8 @@ class Run:
     def open(cls, path: str | Path) -> "Run":
         run = cls(path)
         if not (run.path / "recipe.yaml").exists():
-            raise UserError(
-                f"{path} is not a run folder: it has no recipe.yaml", hint="list your runs with: ls runs/*/"
-            )
+            reason = "is not a run folder: it has no recipe.yaml" if run.path.exists() else "does not exist"
+            raise UserError(f"{path} {reason}", expected="a run folder", hint="list your runs with: ls runs/*/")
         return run
 
     def recipe(self) -> Recipe:

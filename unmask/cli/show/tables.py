@@ -151,7 +151,16 @@ def task_results(results: dict[str, Any]) -> None:
     if rates and results.get("lr"):
         baselines = "".join(f"; {name}: {rate:.2g}" for name, rate in rates.items())
         _print(f"learning rate: {results['lr']:.2g}{baselines}")
-    _print(f"\nunmask predict {quote(Path(results['model']))} …", *[results["report"]] if "report" in results else ())
+    _print(f"\n{_predict_command(Path(results['model']))}", *[results["report"]] if "report" in results else ())
+
+
+def _predict_command(folder: Path) -> str:
+    """Return a command with placeholders for the inputs of the task."""
+    from unmask.report.usage import typed_inputs
+    from unmask.tasks.folder import FILE, read_spec
+
+    inputs = typed_inputs(read_spec(folder)) if (folder / FILE).exists() else "FILE"
+    return f"unmask predict {quote(folder)} {inputs}"
 
 
 def scores(results: dict[str, Any]) -> None:
