@@ -21,7 +21,8 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report import facts
 from unmask.runs import data, seeds
 from unmask.runs.finetune import Finetune
-from unmask.tasks.classify.baseline import LinearModel, baseline
+from unmask.tasks.classify.baseline import baseline
+from unmask.tasks.classify.linear import LinearModel
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
@@ -195,7 +196,7 @@ def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) ->
     )
     (scores,) = baseline(task, train, dev, test).values()
     assert scores[task.spec.metric()] > least, scores
-    assert LinearModel(task.task_state, train).regularization
+    assert LinearModel.fit(task.task_state, train).regularization
     (few,) = baseline(task, train[:8], [], test).values()  # too few for cross-validation
     assert task.spec.metric() in few
 
@@ -208,11 +209,11 @@ def test_tfidf_compares_the_texts_of_a_pair_and_reads_chinese() -> None:
         a = words[rng.integers(12)]
         b = a if rng.random() < 0.5 else words[rng.integers(12)]
         rows.append({"text": f"a {a}", "pair": f"the {b}", "label": "same" if a == b else "other"})
-    logits = LinearModel({"labels": ["same", "other"]}, rows[:150]).logits(rows[150:])
+    logits = LinearModel.fit({"labels": ["same", "other"]}, rows[:150]).logits(rows[150:])
     want = [("same", "other").index(r["label"]) for r in rows[150:]]
     assert np.mean(logits.argmax(-1) == want) > 0.95
     chinese = [
         {"text": f"这部电影{'很好' if n % 2 else '很差'}看了{n}遍", "label": "x" if n % 2 else "y"} for n in range(40)
     ]
-    logits = LinearModel({"labels": ["x", "y", "never"]}, chinese).logits(chinese)
+    logits = LinearModel.fit({"labels": ["x", "y", "never"]}, chinese).logits(chinese)
     assert (logits[:, 0] > logits[:, 1]).tolist() == [n % 2 == 1 for n in range(40)] and (logits[:, 2] == -30).all()

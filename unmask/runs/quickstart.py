@@ -187,11 +187,12 @@ def classifier_recipe(data: Path, model: Path, name: str, seed: int) -> Recipe:
 
 def tfidf(train: list[Record], test: list[Record], console: Console) -> float:
     """Return the accuracy of logistic regression on word uni- and bigrams, regularized by cross-validation."""
-    from unmask.tasks.classify.baseline import LinearModel
+    from unmask.tasks.classify.linear import LinearModel
+    from unmask.tasks.classify.targets import SingleLabel
 
-    model = LinearModel({"labels": list(LABELS.values())}, train)
-    predictions = model.target_type.decode(model.logits(test))
-    accuracy = model.target_type.score(predictions, test)["accuracy"]
+    task_state = {"labels": list(LABELS.values())}
+    model, target_type = LinearModel.fit(task_state, train), SingleLabel(task_state)
+    accuracy = target_type.score(target_type.decode(model.logits(test)), test)["accuracy"]
     console.say(f"TF-IDF + logistic regression: accuracy {accuracy:.1%} (C={model.regularization})")
     return accuracy
 
