@@ -108,7 +108,7 @@ def evaluate(
     max_rows: int | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Compute the metrics of a fine-tuned model on a labeled file, or the loss, perplexity and accuracy of a pre-trained one on any text."""
+    """Compute the metrics of a fine-tuned model on a labeled file, or the loss, perplexity and accuracy of a pre-trained one on text."""
 
 def export(
     model: str | Path,

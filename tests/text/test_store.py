@@ -565,7 +565,7 @@ def test_a_corpus_that_changes_meanwhile(text_file, tokenizers, tmp_path):
 
 def test_the_same_work_is_not_done_twice(text_file, expected, tokenizers):
     def never(done: int, total: int, message: str) -> None:
-        assert (done, total, message) == (1, 1, "already there")
+        assert (done, total, message) == (1, 1, "already prepared")
 
     settings = DataRecipe(workers=5, corpus=["elsewhere"])  # neither changes the bytes
     store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], settings, expected, never)

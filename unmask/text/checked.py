@@ -5,7 +5,7 @@ opened. In a larger file, each block is verified just before its first use, so t
 size, and no value of a damaged block is ever returned.
 
 Not detected: a block that changes after this process has verified it (the next process detects it), damage from before the
-checksums were written, and deliberate changes, because whoever edits a file can edit its checksums too.
+checksums were written, and deliberate changes, because a person who edits a file can edit its checksums too.
 """
 
 import operator
@@ -159,10 +159,8 @@ class LazyArray:
             rows = range(total)[key]
             return [(min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1)] if rows else []
         if isinstance(key, np.ndarray) and key.dtype != bool:
-            rows_per_block = BLOCK_BYTES // self._row_bytes
-            return [
-                (int(n) * rows_per_block, int(n) * rows_per_block + 1) for n in np.unique(key % total // rows_per_block)
-            ]
+            step = BLOCK_BYTES // self._row_bytes  # rows per block: one row is enough to verify its block
+            return [(int(n) * step, int(n) * step + 1) for n in np.unique(key % total // step)]
         try:
             row = operator.index(key)
         except TypeError:  # a boolean mask, or several axes

@@ -78,16 +78,8 @@ class Corpus:
             boundary = _hashed_boundary(self.settings.document_boundary)
             total.update(f"{SPLITTING_VERSION} {boundary} {self.settings.encoding}".encode())
             for file in self.files:
-                settings = (
-                    file.kind,
-                    _hashed_boundary(file.mode),
-                    file.encoding,
-                    file.column,
-                    file.delimiter,
-                    file.quotes,
-                    file.html,
-                )
-                total.update(repr(settings).encode())
+                format = (file.encoding, file.column, file.delimiter, file.quotes, file.html)
+                total.update(repr((file.kind, _hashed_boundary(file.mode), *format)).encode())
                 with open(file.path, "rb") as raw:
                     total.update(hashlib.file_digest(raw, "blake2b").digest())
             self._fingerprint = total.hexdigest()

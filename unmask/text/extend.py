@@ -15,12 +15,12 @@ Character and byte tokenizers have no words and are rejected.
 
 import hashlib
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import category
 
 import tokenizers
 
@@ -144,11 +144,7 @@ def select_words(tokenizer: Tokenizer, counts: Counter[str], count: int) -> list
         if n < MIN_COUNT:
             continue
         text = _entry_text(tokenizer, entry)
-        if (
-            len(text) < 2
-            or not text[0].isalpha()
-            or not all(c.isalnum() or unicodedata.category(c)[0] == "M" for c in text)
-        ):
+        if len(text) < 2 or not text[0].isalpha() or not all(c.isalnum() or category(c)[0] == "M" for c in text):
             continue  # numbers and symbols are not added
         if model == "Unigram" and not entry.startswith("▁"):
             continue  # it would match inside longer words too
@@ -173,8 +169,8 @@ def _net_savings(tokenizer: Tokenizer, counts: Counter[str], candidates: list[Ne
             after = new.tokenize(word)
             is_unk = len(after) == 1 and after[0].id == tokenizer.unk
             net[prefix] += -(10**12) if is_unk else n * (len(old.tokenize(word)) - len(after))
-    kept = [NewWord(w.entry, w.text, w.subwords, net[w.entry]) for w in candidates if net[w.entry] > 0]
-    return sorted(kept, key=lambda w: (-w.saved, w.entry))
+    useful = [NewWord(w.entry, w.text, w.subwords, net[w.entry]) for w in candidates if net[w.entry] > 0]
+    return sorted(useful, key=lambda w: (-w.saved, w.entry))
 
 
 def add_words(tokenizer: Tokenizer, chosen: Iterable[NewWord]) -> Tokenizer:

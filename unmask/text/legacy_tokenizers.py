@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from unmask.errors import UserError, first_line
-from unmask.files import AGAIN, is_there, read_bytes, read_object, read_text, size_of
+from unmask.files import COPY_AGAIN, file_size, path_exists, read_bytes, read_object, read_text
 from unmask.json_checks import BOOLEAN, COUNT, check, check_fields, or_null
 from unmask.protobuf import fields
 from unmask.text.templates import SENTINELS, TEMPLATES, Template, add_special_tokens, find_roles
@@ -45,7 +45,7 @@ CONTROL, USER_DEFINED = 3, 4  # types of SentencePiece entries: never in text; a
 
 def find(folder: Path) -> Path | None:
     """Return the vocabulary file of a folder, or None."""
-    return next((folder / name for name in FILES[:5] if name != "merges.txt" and is_there(folder / name)), None)
+    return next((folder / name for name in FILES[:5] if name != "merges.txt" and path_exists(folder / name)), None)
 
 
 def read(file: Path, config: dict[str, Any], named: dict[str, str], vocab_size: int | None = None) -> Loaded:
@@ -60,7 +60,7 @@ def read(file: Path, config: dict[str, Any], named: dict[str, str], vocab_size: 
     try:
         backend, notes = reader(file, config, named, MAX_VOCAB_SIZE if vocab_size is None else vocab_size)
         added = file.with_name("added_tokens.json")
-        if is_there(added):
+        if path_exists(added):
             _add_tokens(backend, added)
     except (UserError, KeyboardInterrupt, SystemExit):
         raise
@@ -68,7 +68,7 @@ def read(file: Path, config: dict[str, Any], named: dict[str, str], vocab_size: 
         raise UserError(
             f"cannot read the tokenizer {file}: {first_line(error)}",
             expected="tokenizer.json, vocab.txt, vocab.json, spiece.model",
-            hint=AGAIN,
+            hint=COPY_AGAIN,
         ) from None
     return backend, notes
 
@@ -140,7 +140,7 @@ def _load_bpe(file: Path, config: dict[str, Any], named: dict[str, str], vocab_s
     merges = file.with_name("merges.txt")
     if not merges.is_file():
         raise UserError(f"{file} needs merges.txt in the same folder", expected="both files, or tokenizer.json")
-    size_of(merges)
+    file_size(merges)
     vocabulary = _read_vocabulary(file)
     check_vocab_size(len(vocabulary), vocab_size)
     if any(token.endswith("</w>") for token in vocabulary):  # GPT-1
@@ -227,7 +227,7 @@ def _load_charsmap(charsmap: bytes, file: Path) -> normalizers.Normalizer:
         raise UserError(
             f"cannot read {file}: its normalization table is damaged",
             expected="a SentencePiece model",
-            hint=AGAIN,
+            hint=COPY_AGAIN,
         ) from None
     return table
 

@@ -78,9 +78,9 @@ BERT_SPECIAL_TOKENS = tuple(TEMPLATES["bert"].tokens)
 
 
 def find_roles(vocabulary: dict[str, int], named: dict[str, str]) -> dict[str, int | None]:
-    """role → id, by the names given (`pad_token`, …, `eos_token` in a config), else by those of the templates.
+    """Return role → id, by the names in `named` (`pad_token`, …, `eos_token` of a config) or those of the templates.
 
-    A role that no token plays is None where the tokenizer is of a kind that has none; else -1: it is missing.
+    A role without a token is None if this type of tokenizer does not have it (GPT-2, T5), or -1 if it is missing.
 
     >>> find_roles({"a": 0, "<|endoftext|>": 1}, {})
     {'pad': 1, 'unk': 1, 'cls': None, 'sep': 1, 'mask': None}

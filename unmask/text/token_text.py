@@ -59,11 +59,9 @@ def display_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Return one token as in `display_token`, or several tokens joined to a word."""
     if len(ids) == 1:
         return display_token(tokenizer, ids[0])
-    return (
-        tokens_to_text(tokenizer, ids).strip()
-        if tokenizer.type == "wordpiece"
-        else tokens_to_readable_text(tokenizer, ids)
-    )
+    if tokenizer.type == "wordpiece":
+        return tokens_to_text(tokenizer, ids).strip()
+    return tokens_to_readable_text(tokenizer, ids)
 
 
 def fill_spans(

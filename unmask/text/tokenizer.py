@@ -31,7 +31,7 @@ import tokenizers
 from tokenizers import processors
 
 from unmask.errors import UserError, command
-from unmask.files import is_there, new_file, read_object
+from unmask.files import new_file, path_exists, read_object
 from unmask.hub import resolve
 from unmask.json_checks import STRING, check
 from unmask.recipe import TokenizerRecipe
@@ -130,14 +130,15 @@ class Tokenizer:
         folder = path if path.is_dir() else path.parent
         file: Path | None = path
         if path.is_dir():
-            file = folder / "tokenizer.json" if is_there(folder / "tokenizer.json") else legacy_tokenizers.find(folder)
+            file = folder / "tokenizer.json"
+            file = file if path_exists(file) else legacy_tokenizers.find(folder)
         if file is None:
             raise UserError(
                 f"no tokenizer in {path}",
                 expected="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
             )
         configs = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
-        config = {key: value for file in configs if is_there(file) for key, value in read_object(file).items()}
+        config = {key: value for file in configs if path_exists(file) for key, value in read_object(file).items()}
         named = {name: _named(config, name, folder) for name in NAMES}
         notes: list[str] = []
         if file.suffix in (".txt", ".model") or file.name == "vocab.json":
@@ -293,7 +294,7 @@ class Tokenizer:
             for encoding in self.encode_batch(batch):
                 used += np.bincount(encoding.ids, minlength=self.size)
         tokens = int(used.sum())
-        tokens_as_text = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
+        entries = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
         return {
             "type": self.type,
             "vocabulary": self.size,
@@ -302,8 +303,8 @@ class Tokenizer:
             "tokens_per_word": tokens / max(words, 1),
             "characters_per_token": characters / max(tokens, 1),
             "unk_rate": int(used[self.unk]) / max(tokens, 1),
-            "vocabulary_used": int(np.count_nonzero(used[~self.special])) / max(len(tokens_as_text), 1),
-            "longest": sorted(tokens_as_text, key=lambda token: (-len(token), token))[:10],
+            "vocabulary_used": int(np.count_nonzero(used[~self.special])) / max(len(entries), 1),
+            "longest": sorted(entries, key=lambda token: (-len(token), token))[:10],
         }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import tokenizers
 
 from unmask.errors import UserError, first_line
-from unmask.files import AGAIN, parse_json, read_text
+from unmask.files import COPY_AGAIN, parse_json, read_text
 from unmask.json_checks import COUNT, NUMBER, OBJECT, STRING, Rule, check, check_fields, list_of, one_of, or_null
 from unmask.text.patterns import is_quick
 
@@ -45,7 +45,9 @@ def read(file: Path, vocab_size: int | None = None) -> tokenizers.Tokenizer:
     try:
         raw = parse_json(text, VALUES_PER_ENTRY * limit + OTHER_VALUES)
     except ValueError as error:
-        raise UserError(f"cannot read the tokenizer {file}: {error}", expected="a tokenizer.json", hint=AGAIN) from None
+        raise UserError(
+            f"cannot read the tokenizer {file}: {error}", expected="a tokenizer.json", hint=COPY_AGAIN
+        ) from None
     check(file, "the file", raw, OBJECT)
     check_fields(file, raw, dict.fromkeys(PARTS, or_null(OBJECT)) | {"model": OBJECT}, ("model",))
     check_fields(file, raw, dict.fromkeys(("truncation", "padding"), or_null(OBJECT)))
@@ -80,10 +82,14 @@ def check_usable(backend: tokenizers.Tokenizer, file: Path) -> None:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the library is not an Exception
-        raise UserError(f"{file}: the tokenizer cannot encode a test text ({first_line(error)})", hint=AGAIN) from None
+        raise UserError(
+            f"{file}: the tokenizer cannot encode a test text ({first_line(error)})", hint=COPY_AGAIN
+        ) from None
     size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if wrong := [i for i in encoding.ids if i >= size]:
-        raise UserError(f"{file}: post_processor adds the id {wrong[0]}", expected=f"an id below {size:,}", hint=AGAIN)
+        raise UserError(
+            f"{file}: post_processor adds the id {wrong[0]}", expected=f"an id below {size:,}", hint=COPY_AGAIN
+        )
 
 
 def _check_model(file: Path, model: dict[str, Any]) -> None:
@@ -196,7 +202,7 @@ def _charsmap_expansion(file: Path, field: str, value: Any) -> float:
     try:
         return table_expansion(base64.b64decode(value or "", validate=True))
     except (TypeError, ValueError, binascii.Error):
-        raise UserError(f"{file}: {field}.precompiled_charsmap is not base64", hint=AGAIN) from None
+        raise UserError(f"{file}: {field}.precompiled_charsmap is not base64", hint=COPY_AGAIN) from None
 
 
 def table_expansion(table: bytes) -> float:
@@ -214,7 +220,7 @@ def _build(file: Path, text: str, raw: dict[str, Any]) -> tokenizers.Tokenizer:
         raise UserError(
             f"cannot read the tokenizer {file}: {_broken_part(raw)}: {first_line(error)}",
             expected="tokenizer.json, vocab.txt, vocab.json, spiece.model",
-            hint=AGAIN,
+            hint=COPY_AGAIN,
         ) from None
 
 
