@@ -223,14 +223,14 @@ def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
     from unmask.batch import StepConfig
     from unmask.objectives.objective import build
     from unmask.recipe import Recipe
-    from unmask.text.rows import Rows
+    from unmask.text.rows import RowDataset
     from unmask.train.loader import Loader
 
     def masks(masking: str, copies: int) -> list[set[bytes]]:
         """Per epoch, the set of corrupted rows."""
         recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "num_static_masks": copies}})
         objective = build(recipe, store.tokenizer)
-        loader = Loader(Rows(store.train, store.tokenizer, 0), objective, 0)
+        loader = Loader(RowDataset(store.train, store.tokenizer, 0), objective, 0)
         step_config, n = StepConfig(0, 64, 0.15), loader.rows.count(64)
         return [{loader.example(e * n + i, step_config).input_ids.tobytes() for i in range(n)} for e in range(4)]
 

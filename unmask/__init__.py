@@ -8,9 +8,9 @@
 
 import os
 
-# OpenMP's threads spin while they wait for each other. When another program takes one core of two, the other thread
-# burns its time slice waiting for a thread that cannot run: training falls to a tenth (docs/log.md). Waiting
-# passively costs nothing measurable. Read by OpenMP when torch is first imported; the user's own setting wins.
+# OpenMP's threads spin while they wait for each other. If another program uses one of two cores, a spinning thread wastes its
+# time slice on a thread that cannot run, and training is 10 times slower (docs/log.md). Passive waiting has no measurable cost.
+# OpenMP reads this when torch is first imported; a value set by the user takes precedence.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
@@ -44,7 +44,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str):
-    """Functions of `unmask.api`, imported when first used: `import unmask` itself stays light."""
+    """Import the functions of `unmask.api` at first use, so that `import unmask` is fast."""
     if name in _API:
         from unmask import api
 

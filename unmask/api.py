@@ -218,18 +218,18 @@ def evaluate(
     Pre-trained models: `minimal_pairs` is a file, `max_length` the row length, `max_rows` the number of rows."""
     from unmask.inference import labeled_files
 
-    loaded, shown = load(model), console or Console(quiet=True)
+    loaded, console = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
         if bad_rows != "error":
             raise UserError("--bad-rows needs a fine-tuned model; this one is pre-trained", hint="remove --bad-rows")
         from unmask.inference.evaluate_text import evaluate_text  # imports torch
 
         pairs = str(minimal_pairs) if minimal_pairs else None
-        return evaluate_text(loaded, _paths(file), pairs, max_length, max_rows, shown)
+        return evaluate_text(loaded, _paths(file), pairs, max_length, max_rows, console)
     loaded.require_task()
     if minimal_pairs or max_length or max_rows:
         raise UserError("--minimal-pairs, --max-length and --max-rows need a pre-trained model; this one is fine-tuned")
-    return labeled_files.evaluate(loaded, _paths(file), _names(columns), shown, bad_rows)
+    return labeled_files.evaluate(loaded, _paths(file), _names(columns), console, bad_rows)
 
 
 def predict(
@@ -290,10 +290,10 @@ def search(
     if bool(query) == bool(queries) or bool(queries) != bool(qrels or save_run):
         options = "QUERY, or --queries FILE with --qrels FILE or --save-run FILE"
         raise UserError("give either a query or a file of queries", expected=options)
-    shown = console or Console(quiet=True)
+    console = console or Console(quiet=True)
     files = searching.SearchFiles.read(str(passages), queries, qrels, _names(columns))
-    index = searching.Index(files.passages, bm25, embedder, reranker, shown)
-    return searching.evaluate_search(index, files, save_run, shown) if queries else index.search(query, top_k)
+    index = searching.Index(files.passages, bm25, embedder, reranker, console)
+    return searching.evaluate_search(index, files, save_run, console) if queries else index.search(query, top_k)
 
 
 def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":

@@ -69,11 +69,11 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens without padding."""
+        """Return the number of tokens without padding."""
         return self.input_ids.numel() if self.attention_mask is None else int(self.attention_mask.sum())
 
     def row_starts(self) -> torch.Tensor:
-        """(B,): index of each row's first token in the flattened batch."""
+        """Return (B,): index of each row's first token in the flattened batch."""
         import torch
 
         return torch.arange(0, self.input_ids.numel(), self.input_ids.shape[1], device=self.input_ids.device)

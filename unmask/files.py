@@ -20,81 +20,81 @@ from typing import Any, BinaryIO
 
 from unmask.errors import UserError
 
-SETTINGS = 16 << 20  # maximum bytes of a JSON file with settings
-RECIPE = 2 << 20  # maximum bytes of a YAML file; a recipe with every field has 6 kB, but may list thousands of files
-VALUES = 1_000_000  # default maximum of values in a JSON file
-DEPTH = 64  # maximum levels of nesting
-LARGEST = 10**40  # maximum integer; transformers writes 10**30 for "no limit"
-AGAIN = "copy or download the file again"
+MAX_JSON_BYTES = 16 << 20
+MAX_YAML_BYTES = 2 << 20  # a recipe with every field has 6 kB, but may list thousands of files
+MAX_VALUES = 1_000_000  # in a JSON file
+MAX_DEPTH = 64  # levels of nesting
+MAX_INTEGER = 10**40  # transformers writes 10**30 for "no limit"
+COPY_AGAIN = "copy or download the file again"
 
 
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading, without blocking; raise UserError for anything else."""
     try:
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise _irregular(path)
-    return os.fdopen(number, "rb")
+    return os.fdopen(descriptor, "rb")
 
 
-def is_there(path: str | Path) -> bool:
-    """Whether a path exists. Special files and broken links count, so that reading them raises an error."""
+def path_exists(path: str | Path) -> bool:
+    """Return whether a path exists. Special files and broken links count, so that reading them raises an error."""
     return os.path.lexists(path)
 
 
-def size_of(path: str | Path) -> int:
-    """Return the bytes of a regular file, before a library opens it."""
+def file_size(path: str | Path) -> int:
+    """Return the size of a file in bytes; raise UserError if it is not a regular file, which a library might wait for."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise _irregular(path)
-    return found.st_size
+    return status.st_size
 
 
 def _irregular(path: str | Path) -> UserError:
     return UserError(f"cannot read {path}: not a regular file", expected="a file, not a folder, a pipe or a device")
 
 
-def read_bytes(path: str | Path, max_bytes: int = SETTINGS) -> bytes:
+def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     with open_regular(path) as handle:
         try:
             data = handle.read(max_bytes + 1)
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}", hint=AGAIN) from None
+            raise UserError(f"cannot read {path}: {error.strerror or error}", hint=COPY_AGAIN) from None
         size = os.fstat(handle.fileno()).st_size
     if len(data) > max_bytes:
         raise UserError(f"{path} has {size:,} bytes", expected=f"at most {max_bytes:,}")
     return data
 
 
-def read_text(path: str | Path, max_bytes: int = SETTINGS) -> str:
+def read_text(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> str:
     try:
         return read_bytes(path, max_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path}: {error}", expected="text in UTF-8", hint=AGAIN) from None
+        raise UserError(f"cannot read {path}: {error}", expected="text in UTF-8", hint=COPY_AGAIN) from None
 
 
-def read_json(path: str | Path, max_bytes: int = SETTINGS, values: int = VALUES, finite: bool = True) -> Any:
+def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES, values: int = MAX_VALUES, finite: bool = True) -> Any:
     """Read JSON. `finite` rejects NaN and Infinity, which the log or the results of a diverged run may contain."""
     try:
         return parse_json(read_text(path, max_bytes), values, finite)
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"cannot read {path}: {error}", expected="JSON", hint=AGAIN) from None
+        raise UserError(f"cannot read {path}: {error}", expected="JSON", hint=COPY_AGAIN) from None
 
 
 def read_object(
-    path: str | Path, max_bytes: int = SETTINGS, values: int = VALUES, finite: bool = True
+    path: str | Path, max_bytes: int = MAX_JSON_BYTES, values: int = MAX_VALUES, finite: bool = True
 ) -> dict[str, Any]:
     value = read_json(path, max_bytes, values, finite)
     if not isinstance(value, dict):
-        raise UserError(f"{path} is {shown(value)}", expected="a JSON object: {…}", hint=AGAIN)
+        raise UserError(f"{path} is {format_value(value)}", expected="a JSON object: {…}", hint=COPY_AGAIN)
     return value
 
 
@@ -107,7 +107,7 @@ def read_lines(path: str | Path) -> Iterator[Any]:
                     yield parse_json(line)
             except ValueError as error:
                 raise UserError(
-                    f"cannot read {path}, line {number}: {error}", expected="JSON lines", hint=AGAIN
+                    f"cannot read {path}, line {number}: {error}", expected="JSON lines", hint=COPY_AGAIN
                 ) from None
 
 
@@ -116,7 +116,7 @@ def read_yaml(path: str | Path) -> Any:
 
     from unmask.settings import load
 
-    text = read_text(path, RECIPE)
+    text = read_text(path, MAX_YAML_BYTES)
     try:
         value = load(text)
         _check_values(value, finite=True)
@@ -132,8 +132,8 @@ def check_recipe(text: str) -> None:
     from unmask.settings import load
 
     try:
-        if (size := len(text.encode())) > RECIPE:
-            raise ValueError(f"{size:,} bytes, and at most {RECIPE:,} are read")
+        if (size := len(text.encode())) > MAX_YAML_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and the limit is {MAX_YAML_BYTES:,}")
         load(text)
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(
@@ -143,7 +143,7 @@ def check_recipe(text: str) -> None:
         ) from None
 
 
-def parse_json(text: str | bytes, values: int = VALUES, finite: bool = True) -> Any:
+def parse_json(text: str | bytes, values: int = MAX_VALUES, finite: bool = True) -> Any:
     """Parse JSON within limits; raise ValueError with the reason.
 
     >>> parse_json('{"a": [1, 2]}')
@@ -153,26 +153,26 @@ def parse_json(text: str | bytes, values: int = VALUES, finite: bool = True) -> 
     ValueError: a: inf is not a finite number
     """
     text = text.decode("utf-8") if isinstance(text, bytes) else text
-    found = text.count(",") + text.count("[") + text.count("{")
-    if found > values:
-        raise ValueError(f"it holds about {found:,} values, and at most {values:,} are read")
+    count = text.count(",") + text.count("[") + text.count("{")
+    if count > values:
+        raise ValueError(f"it has about {count:,} values, and the limit is {values:,}")
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError(f"it is nested more than {DEPTH} levels deep") from None
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from None
     _check_values(value, finite, surrogates="\\ud" in text.lower())
     return value
 
 
 def _check_values(value: Any, finite: bool, surrogates: bool = False) -> None:
-    """Raise ValueError for deep nesting, huge or non-finite numbers, types that JSON lacks, and lone surrogates."""
+    """Raise ValueError for deep nesting, huge or non-finite numbers, types that are not in JSON, and lone surrogates."""
 
-    def bad(item: Any) -> str:
+    def problem(item: Any) -> str:
         if isinstance(item, float) and finite and not math.isfinite(item):
             return f"{item} is not a finite number"
         if not isinstance(item, str | int | float | list | dict | None):  # YAML's dates, sets and bytes
-            return f"a value of the type {type(item).__name__}, which no setting has"
-        if type(item) is int and abs(item) > LARGEST:
+            return f"a value of the type {type(item).__name__}, which is not allowed"
+        if type(item) is int and abs(item) > MAX_INTEGER:
             return "a number of more than 40 digits"
         if surrogates and isinstance(item, str) and any("\ud800" <= c <= "\udfff" for c in item):
             return "a text with half of a surrogate pair"
@@ -181,11 +181,11 @@ def _check_values(value: Any, finite: bool, surrogates: bool = False) -> None:
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > DEPTH:
-            raise ValueError(f"it is nested more than {DEPTH} levels deep")
-        if any(bad(item) for item in level):
-            where, why = next((where, bad(item)) for where, item in _leaves(value, "") if bad(item))
-            raise ValueError(f"{where}: {why}".removeprefix(": "))
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+        if any(problem(item) for item in level):
+            field, reason = next((field, problem(item)) for field, item in _leaves(value, "") if problem(item))
+            raise ValueError(f"{field}: {reason}".removeprefix(": "))
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
@@ -196,23 +196,23 @@ def _check_values(value: Any, finite: bool, surrogates: bool = False) -> None:
         level = below
 
 
-def _leaves(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, field: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield every value with its path, down to the maximum depth."""
-    if depth < DEPTH and isinstance(value, dict):
+    if depth < MAX_DEPTH and isinstance(value, dict):
         for key, item in value.items():
-            yield where, key
-            yield from _leaves(item, f"{where}.{key}".lstrip("."), depth + 1)
-    elif depth < DEPTH and isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _leaves(item, f"{where}[{place}]", depth + 1)
+            yield field, key
+            yield from _leaves(item, f"{field}.{key}".lstrip("."), depth + 1)
+    elif depth < MAX_DEPTH and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{field}[{index}]", depth + 1)
     else:
-        yield where, value
+        yield field, value
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value for a message, shortened.
 
-    >>> shown([1, 2]), shown(None), shown("abc")
+    >>> format_value([1, 2]), format_value(None), format_value("abc")
     ('a list', 'null', "'abc'")
     """
     if isinstance(value, dict | list):
@@ -266,11 +266,11 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     """
     partial = _partial(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob("*.partial"):  # left by killed processes
-        name, _, pid = left.stem.rpartition(".")
-        if name == path.name and (left == partial or not _alive(pid)):
+    for leftover in path.parent.glob("*.partial"):  # of killed processes
+        name, _, pid = leftover.stem.rpartition(".")
+        if name == path.name and (leftover == partial or not _alive(pid)):
             with suppress(OSError):  # another process was faster
-                remove_folder(left)
+                remove_folder(leftover)
     partial.mkdir()
     try:
         yield partial
@@ -298,18 +298,18 @@ def rename(source: Path, target: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder. It is renamed first, so that a partly removed folder is never mistaken for a complete one."""
-    doomed = path.with_name(f"{path.name}.partial-removed-{os.getpid()}")
-    os.rename(path, doomed)
-    shutil.rmtree(doomed)
+    renamed = path.with_name(f"{path.name}.partial-removed-{os.getpid()}")
+    os.rename(path, renamed)
+    shutil.rmtree(renamed)
 
 
 def sync(path: Path) -> None:
     """Flush a file's bytes, or a folder's entries, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def _partial(path: Path) -> Path:

@@ -16,7 +16,7 @@ from unmask.errors import UserError, nearest, quote
 NAME = re.compile(r"(?P<repository>\w[\w.-]*/[\w.-]+)(@(?P<revision>\w[\w./-]*))?")
 VALID = "a path, or owner/name (or owner/name@revision) on the Hugging Face hub"
 COMMIT = re.compile(r"[0-9a-f]{40}")
-LOCAL = "runs"  # the folder that every run is written to: no owner on the hub
+LOCAL = "runs"  # the folder of all runs, never an owner on the hub
 OWNERS = {
     "google-bert": (
         "bert-base-uncased bert-base-cased bert-large-uncased bert-large-cased bert-base-chinese bert-base-german-cased "
@@ -50,19 +50,16 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(
-            snapshot_download(
-                match["repository"], revision=match["revision"], allow_patterns=list(patterns), etag_timeout=10
-            )
-        )
-    except (OSError, ValueError) as error:  # every error of the hub is one of the two
-        if path.parent.is_dir():  # a folder of that name is here: more likely a misspelt path than an owner
+        repository, revision = match["repository"], match["revision"]
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(patterns), etag_timeout=10))
+    except (OSError, ValueError) as error:  # every error of the hub is one of these
+        if path.parent.is_dir():  # "owner" is a local folder: more likely a misspelled path than a hub name
             _missing(str(name))
-        revision = f" --revision {quote(match['revision'])}" if match["revision"] else ""
+        option = f" --revision {quote(revision)}" if revision else ""
         raise UserError(
             f"{name} is neither a local path nor available on the hub: {_reason(error)}",
             expected=f"{VALID}; the network is needed the first time",
-            hint=f"check the path, or, with a network: hf download {match['repository']}{revision}",
+            hint=f"check the path, or, with a network: hf download {repository}{option}",
         ) from None
 
 
@@ -76,7 +73,7 @@ def pin(name: str) -> str:
 
 
 def is_pinned(name: str) -> bool:
-    """Whether a hub name has a commit, as in a run's recipe."""
+    """Return whether a hub name has a commit, as in a run's recipe."""
     match = NAME.fullmatch(name)
     return match is not None and COMMIT.fullmatch(match["revision"] or "") is not None
 
@@ -104,18 +101,18 @@ def _missing(name: str) -> NoReturn:
         full = f"{owner}/{name}"
         try:
             HfApi().model_info(full, timeout=5)
-            reached = ""
-        except Exception as error:  # of the hub, of its HTTP client, of the network: they have no common class
-            reached = f"; {_reason(error)}"
+            problem = ""
+        except Exception as error:  # errors of the hub, its HTTP client and the network have no common class
+            problem = f"; {_reason(error)}"
         raise UserError(
-            f"no such file or folder: {name}; on the hub it is called {full}{reached}",
+            f"no such file or folder: {name}; on the hub it is called {full}{problem}",
             expected=VALID,
-            hint=f"use {full} instead of {name}" + (f"; with a network: hf download {full}" if reached else ""),
+            hint=f"use {full} instead of {name}" + (f"; with a network: hf download {full}" if problem else ""),
         )
     path = Path(name).expanduser()
     try:
-        siblings = [each.name for each in path.parent.iterdir()]
-    except (OSError, ValueError):  # not there, not to be read, or no path at all
+        siblings = [sibling.name for sibling in path.parent.iterdir()]
+    except (OSError, ValueError):  # missing, not readable, or not a valid path
         siblings = []
     hint = f"ls {quote(path.parent)}" if siblings else None
     raise UserError(f"no such file or folder: {name}{nearest(path.name, siblings)}", expected=VALID, hint=hint)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import AGAIN, shown
+from unmask.files import COPY_AGAIN, format_value
 
 Rule = tuple[Callable[[Any], bool], str]  # a predicate for valid values, and its description
 
@@ -45,18 +45,18 @@ def or_null(rule: Rule) -> Rule:
 
 def check(path: str | Path, field: str, value: Any, rule: Rule) -> None:
     if not rule[0](value):
-        raise UserError(f"{path}: {field} is {shown(value)}", expected=f"{field}: {rule[1]}", hint=AGAIN)
+        raise UserError(f"{path}: {field} is {format_value(value)}", expected=f"{field}: {rule[1]}", hint=COPY_AGAIN)
 
 
 def check_fields(
-    path: str | Path, values: dict[str, Any], rules: dict[str, Rule], needed: tuple[str, ...] = (), within: str = ""
+    path: str | Path, values: dict[str, Any], rules: dict[str, Rule], required: tuple[str, ...] = (), prefix: str = ""
 ) -> None:
-    """Check that all `needed` fields are present, and that the present ones follow their rules."""
-    for name in needed:
+    """Check that all `required` fields are present, and that the present ones follow their rules."""
+    for name in required:
         if name not in values:
             raise UserError(
-                f"{path}: {within}{name} is missing", expected=f"{within}{name}: {rules[name][1]}", hint=AGAIN
+                f"{path}: {prefix}{name} is missing", expected=f"{prefix}{name}: {rules[name][1]}", hint=COPY_AGAIN
             )
     for name, rule in rules.items():
         if name in values:
-            check(path, within + name, values[name], rule)
+            check(path, prefix + name, values[name], rule)

@@ -85,12 +85,12 @@ def metric(name: str) -> Metric:
     """
     words = name.rpartition(".")[2].partition("@")[0].split("_")
     for key in (name, *("_".join(words[n:]) for n in range(len(words)))):
-        found = METRICS.get(key) or (THIRD_PARTY[key] if key in THIRD_PARTY.names() else None)
-        if found is not None:
+        match = METRICS.get(key) or (THIRD_PARTY[key] if key in THIRD_PARTY.names() else None)
+        if match is not None:
             inherited = replace(
-                found, name=name, is_per_record=False, has_perplexity=False, title="", headline=False, note=""
+                match, name=name, is_per_record=False, has_perplexity=False, title="", headline=False, note=""
             )
-            return found if key == name else inherited
+            return match if key == name else inherited
     return Metric(name)
 
 
@@ -103,5 +103,5 @@ def format_metric(name: str, value: float) -> str:
 
 
 def finite(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number that can be plotted and written as JSON: neither NaN nor infinite."""
+    """Return whether a value is a number that can be plotted and written as JSON: neither NaN nor infinite."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -23,7 +23,7 @@ def l2_normalize(vectors: np.ndarray, normalize: bool = True) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def wilson_interval(right: int, n: int) -> tuple[float, float]:
+def wilson_interval(correct: int, n: int) -> tuple[float, float]:
     """Return the 95% confidence interval of a fraction (Wilson 1927).
 
     >>> [round(x, 3) for x in wilson_interval(5, 10)], [round(x, 3) for x in wilson_interval(10, 10)]
@@ -31,5 +31,5 @@ def wilson_interval(right: int, n: int) -> tuple[float, float]:
     """
     from scipy.stats import binomtest
 
-    interval = binomtest(right, n).proportion_ci(method="wilson")
+    interval = binomtest(correct, n).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)

@@ -108,8 +108,8 @@ class Recipe(Section):
         >>> Recipe(seed=3).changed(preset="bert-tiny", train={"batch_size": 8}).train.batch_size
         8
         """
-        inside = {n: v for n, v in values.items() if isinstance(v, dict) and isinstance(getattr(self, n), Section)}
-        sections = {name: getattr(self, name).model_copy(update=fields) for name, fields in inside.items()}
+        dicts = {n: v for n, v in values.items() if isinstance(v, dict) and isinstance(getattr(self, n), Section)}
+        sections = {name: getattr(self, name).model_copy(update=fields) for name, fields in dicts.items()}
         return self.model_copy(update=values | sections)
 
     def write(self, path: str | Path) -> None:

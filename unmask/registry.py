@@ -63,8 +63,8 @@ class Registry(Generic[T]):
             return getattr(importlib.import_module(module), attribute)
         if point := self._discover().get(name):
             return self._load(point)
-        one = f"{self.kind[:-3]}y" if self.kind.endswith("ies") else self.kind[:-1]
-        raise UserError(f"unknown {one}: {name!r}{nearest(name, list(self))}", expected=", ".join(self))
+        singular = f"{self.kind[:-3]}y" if self.kind.endswith("ies") else self.kind[:-1]
+        raise UserError(f"unknown {singular}: {name!r}{nearest(name, list(self))}", expected=", ".join(self))
 
     def get(self, name: str) -> Any:
         """Return the object, or None if the name is unknown."""
@@ -92,13 +92,13 @@ class Registry(Generic[T]):
         """Yield (name, object) for all that can be loaded; warn once about each broken package."""
         for name in self:
             try:
-                thing = self[name]
+                loaded = self[name]
             except UserError as error:
                 if name not in self._broken:
                     self._broken.add(name)
                     warnings.warn(error.message, stacklevel=2)
                 continue
-            yield name, thing
+            yield name, loaded
 
 
 OBJECTIVES: Registry[Any] = Registry(

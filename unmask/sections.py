@@ -313,7 +313,7 @@ class TrainRecipe(Section):
 
     @model_validator(mode="after")
     def _one_budget(self) -> "TrainRecipe":
-        given = [n for n in BUDGETS if getattr(self, n) is not None]
-        if len(given) > 1:
-            raise ValueError(f"set one of {', '.join(BUDGETS)}, got {' and '.join(given)}")
+        budgets = [n for n in BUDGETS if getattr(self, n) is not None]
+        if len(budgets) > 1:
+            raise ValueError(f"set one of {', '.join(BUDGETS)}, got {' and '.join(budgets)}")
         return self

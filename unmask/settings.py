@@ -47,12 +47,7 @@ class Section(BaseModel):
         return super().model_copy(update=update, deep=deep)
 
 
-def setting(
-    default: Any,
-    help: str,
-    commands: Sequence[str] = (),
-    **options: Any,
-) -> Any:
+def setting(default: Any, help: str, commands: Sequence[str] = (), **options: Any) -> Any:
     """Declare a field of a section: its default, its help text and the commands that have a flag for it.
 
     `options` are the other fields of `Setting`: `keyword` is the name in Python and on the command line, if the field's name is ambiguous
@@ -84,7 +79,7 @@ class Setting:
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """Its types without bounds: (float, NoneType)."""
+        """Return its types without bounds: (float, NoneType)."""
         return _kinds(self.field.annotation)
 
     @property
@@ -95,7 +90,7 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """Its flag: `--mask-rate`."""
+        """Return its flag: `--mask-rate`."""
         return self.flag or f"--{self.keyword.replace('_', '-')}"
 
 
@@ -109,24 +104,24 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 def settings_of(root: type[Section], path: str = "") -> list[Setting]:
     """List the fields of a section and of its subsections, in order of declaration."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for name, field in root.model_fields.items():
         if inner := root.section(name):
-            found += settings_of(inner, f"{path}{name}.")
+            settings += settings_of(inner, f"{path}{name}.")
         else:
-            more: Any = field.json_schema_extra or {}
-            found.append(Setting(path + name, field, **({"keyword": name, "panel": root.panel} | more)))
-    return found
+            options: Any = field.json_schema_extra or {}
+            settings.append(Setting(path + name, field, **({"keyword": name, "panel": root.panel} | options)))
+    return settings
 
 
-def deep_merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Merge nested dictionaries; `more` takes precedence.
+def deep_merge(base: dict[str, Any], updates: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested dictionaries; `updates` takes precedence.
 
     >>> deep_merge({"a": {"x": 1}}, {"a": {"y": 2}})
     {'a': {'x': 1, 'y': 2}}
     """
     out = dict(base)
-    for key, value in more.items():
+    for key, value in updates.items():
         old = out.get(key)
         out[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return out
@@ -143,7 +138,7 @@ def nested(path: str, value: Any) -> dict[str, Any]:
 
 
 # Limits of one YAML text. A recipe has a few hundred values, three levels deep, and file names.
-NODES, DEPTH = 50_000, 32
+MAX_NODES, MAX_DEPTH = 50_000, 32
 
 
 class _Loader(yaml.SafeLoader):
@@ -159,8 +154,9 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise yaml.composer.ComposerError(None, None, "anchors and aliases are not allowed", event.start_mark)
         self.nodes, self.depth = self.nodes + 1, self.depth + 1
-        if self.nodes > NODES or self.depth > DEPTH:
-            limit = f"more than {NODES:,} values" if self.nodes > NODES else f"nested more than {DEPTH} levels deep"
+        if self.nodes > MAX_NODES or self.depth > MAX_DEPTH:
+            deep = self.depth > MAX_DEPTH
+            limit = f"nested more than {MAX_DEPTH} levels deep" if deep else f"more than {MAX_NODES:,} values"
             raise yaml.composer.ComposerError(None, None, limit, event.start_mark)
         node = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
         self.depth -= 1
@@ -205,38 +201,38 @@ def load(text: str) -> Any:
 
 
 def format_validation_error(error: ValidationError, root: type[Section]) -> str:
-    """Write one line per invalid field, with its path as a user writes it."""
+    """Return one line per invalid field, with its path as a user writes it."""
     unknown: list[str] = []  # lines
-    wrong: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, given values)
+    invalid: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, values)
     for problem in error.errors():
         path, model = _field(problem["loc"], root)
-        where, kind = ".".join(path), problem["type"]
+        key, kind = ".".join(path), problem["type"]
         if kind == "extra_forbidden":
             section = _field(problem["loc"][:-1], root)[1]
             valid = list(section.model_fields) if section else []
             similar = nearest(path[-1], valid)
             if new := KEYS.get(_table_path(path)):
-                unknown.append(f"recipe key {where} was renamed to {new}")
+                unknown.append(f"recipe key {key} was renamed to {new}")
             else:
                 known = similar or f"; expected one of {', '.join(valid)}"
-                unknown.append(f"unknown recipe key {where}{known}")
+                unknown.append(f"unknown recipe key {key}{known}")
             continue
-        message, got = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
+        message, value = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
         if model and kind == "value_error":  # concerns several fields, and the message names them
-            got = ""
+            value = ""
         elif model:
             message = f"a section with the fields {', '.join(model.model_fields)}"
-        messages, values = wrong.setdefault(where, ([], []))
+        messages, values = invalid.setdefault(key, ([], []))
         short = message.removeprefix("Input should be ")
         if message not in messages and short not in messages:
             messages.append(short if messages else message)
-        if got and got not in values:
-            values.append(got)
+        if value and value not in values:
+            values.append(value)
     return "\n".join(
         unknown
         + [
-            f"recipe key {where}: {' or '.join(messages)}" + (f" (got {', '.join(values)})" if values else "")
-            for where, (messages, values) in wrong.items()
+            f"recipe key {key}: {' or '.join(messages)}" + (f" (got {', '.join(values)})" if values else "")
+            for key, (messages, values) in invalid.items()
         ]
     )
 

@@ -16,7 +16,7 @@ CLEANUP_SECONDS = 10.0  # after SIGTERM; then the process exits
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM."""
+    """Raised by SIGTERM."""
 
 
 def handle_sigterm() -> None:
@@ -27,19 +27,19 @@ def handle_sigterm() -> None:
 
 def _terminate(number: int, frame: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    last = threading.Timer(CLEANUP_SECONDS, os._exit, [128 + number])
-    last.daemon = True
-    last.start()
+    deadline = threading.Timer(CLEANUP_SECONDS, os._exit, [128 + number])
+    deadline.daemon = True
+    deadline.start()
     raise Terminated
 
 
 @contextmanager
-def activity(what: str) -> Iterator[None]:
+def activity(name: str) -> Iterator[None]:
     """Name the activity in this block, for the interrupt message; the inner one of nested blocks takes precedence."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.__dict__.setdefault("during", what)
+        stop.__dict__.setdefault("during", name)
         raise
 
 
@@ -64,9 +64,9 @@ def message(stop: KeyboardInterrupt, verb: str) -> tuple[str, str]:
     ('unmask pretrain was stopped by SIGTERM while preparing the text', 'unmask pretrain --resume runs/a')
     """
     notes = stop.__dict__
-    by = "SIGTERM" if isinstance(stop, Terminated) else "Ctrl-C"
-    what = f" while {notes['during']}" if notes.get("during") else ""
-    return f"{verb} was stopped by {by}{what}", notes.get("continue") or "run the same command again"
+    signal_name = "SIGTERM" if isinstance(stop, Terminated) else "Ctrl-C"
+    during = f" while {notes['during']}" if notes.get("during") else ""
+    return f"{verb} was stopped by {signal_name}{during}", notes.get("continue") or "run the same command again"
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:

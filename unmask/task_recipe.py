@@ -183,10 +183,10 @@ class TaskRecipe(Section):
     @classmethod
     def _third_party(cls, values: Any, handler: ModelWrapValidatorHandler["TaskRecipe"]) -> "TaskRecipe":
         """Validate the settings of a third-party task with the class its spec names; reject any other key."""
-        given = {k: v for k, v in values.items() if k not in cls.model_fields} if isinstance(values, dict) else {}
-        if given:
-            kinds: dict[str, Any] = {name: (kind, ...) for name in given if (kind := cls.section(name))}
-            checked = create_model("TaskRecipe", __base__=Section, **kinds).model_validate(given)
+        third_party = {k: v for k, v in values.items() if k not in cls.model_fields} if isinstance(values, dict) else {}
+        if third_party:
+            kinds: dict[str, Any] = {name: (kind, ...) for name in third_party if (kind := cls.section(name))}
+            checked = create_model("TaskRecipe", __base__=Section, **kinds).model_validate(third_party)
             values = values | {name: getattr(checked, name) for name in kinds}
         return handler(values)
 

@@ -21,7 +21,7 @@ from unmask.recipe import DataRecipe, Recipe
 from unmask.registry import OBJECTIVES
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
@@ -80,7 +80,7 @@ def made(name: str, objective: str, text: Path, teacher: Path | None = None) -> 
     config = config_of(name, store.tokenizer)
     built = build(recipe, store.tokenizer, config)
     model = Model(config, built.heads).init(1)
-    loader = Loader(Rows(store.train, store.tokenizer, 1, built.rows), built, 1)
+    loader = Loader(RowDataset(store.train, store.tokenizer, 1, built.rows), built, 1)
     p = plan(recipe, {LENGTH: loader.rows.count(LENGTH)})
     trainer = Trainer(model, built, recipe.train, p, 1, World(0, 1))
     return trainer, loader.batch(0, ROWS, p.step_config(0)), store

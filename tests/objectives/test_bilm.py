@@ -15,7 +15,7 @@ from unmask.objectives.bilm import BiLM
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.seeds import generator
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
@@ -117,7 +117,7 @@ def trainer_of(store: TokenStore, model: Model, steps: int) -> tuple[Trainer, Lo
     settings = {"steps": steps, "batch_size": 8, "max_length": 16, "schedule": "constant", "lr": 2e-2, "warmup": 0}
     recipe = Recipe.build({"objective": "bilm", "train": settings})
     o = build(recipe, store.tokenizer, model.config)
-    loader = Loader(Rows(store.train, store.tokenizer, 1, o.rows), o, 1)
+    loader = Loader(RowDataset(store.train, store.tokenizer, 1, o.rows), o, 1)
     p = plan(recipe, {16: loader.rows.count(16)})
     return Trainer(model, o, recipe.train, p, 1, World(0, 1)), loader
 

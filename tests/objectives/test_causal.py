@@ -15,7 +15,7 @@ from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.seeds import generator
 from unmask.text.flags import DOCUMENT
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 
 PHASE = StepConfig(0, 64, 0.15)
@@ -136,7 +136,7 @@ def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_keep_documents_apart_when_asked(family: str, store: TokenStore) -> None:
     """Of a real store: numbers change where documents begin, and no token sees another's."""
-    across, apart = (Rows(store.train, store.tokenizer, 0, "stream", apart=on) for on in (False, True))
+    across, apart = (RowDataset(store.train, store.tokenizer, 0, "stream", same_document=on) for on in (False, True))
     step_config = StepConfig(0, 64)
     found = next(e for e in (apart.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1)
     i = next(i for i in range(300) if (apart.example(0, i, step_config).input_ids == found.input_ids).all())
@@ -162,7 +162,7 @@ def test_a_row_that_begins_inside_a_document_counts_from_it() -> None:
 
     flags = np.array([7, 1, 1, 0, 7, 1, 1, 0] * 8, np.uint8)
     tokens = np.where(flags == 0, TOKENIZER.sep, ORDINARY[3])
-    rows = Rows(SimpleNamespace(tokens=tokens, flags=flags), TOKENIZER, 0, "stream", apart=True)
+    rows = RowDataset(SimpleNamespace(tokens=tokens, flags=flags), TOKENIZER, 0, "stream", same_document=True)
     for i in range(rows.count(14)):
         e = rows.example(0, i, StepConfig(0, 14))
         assert e.document_ids[0] == e.document_ids[1] == 0

@@ -16,7 +16,7 @@ from unmask.objectives.cbow import CBOW
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.seeds import generator
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
@@ -125,7 +125,7 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
     recipe = Recipe.build({"objective": "cbow", "train": settings})
     config = preset("cbow-mini", vocab_size=store.tokenizer.size)
     o = build(recipe, store.tokenizer, config)
-    loader = Loader(Rows(store.train, store.tokenizer, 1, o.rows), o, 1)
+    loader = Loader(RowDataset(store.train, store.tokenizer, 1, o.rows), o, 1)
     p = plan(recipe, {32: loader.rows.count(32)})
     batch = loader.batch(0, 8, p.step_config(0))
     model = Model(config, o.heads).init(1)

@@ -11,7 +11,7 @@ from unmask.model.model import Model
 from unmask.objectives.objective import SumObjective, build, check, parse
 from unmask.recipe import Recipe
 from unmask.seeds import generator
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 
 SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
@@ -82,7 +82,7 @@ def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
     objective = build(recipe, store.tokenizer)
     assert isinstance(objective, SumObjective)
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SMALL), objective.heads).init(0).eval()
-    rows = Rows(store.train, store.tokenizer, 0, objective.rows)
+    rows = RowDataset(store.train, store.tokenizer, 0, objective.rows)
     step_config = StepConfig(0, 64, 0.15)
     batch = collate(
         [objective.corrupt(rows.example(0, i, step_config), generator(i), step_config) for i in range(4)], 0

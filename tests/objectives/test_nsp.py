@@ -14,7 +14,7 @@ from unmask.runs.setup import describe_pairs
 from unmask.text.chunks import bert_equivalent_length, greedy_chunks
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.tokenizer import Tokenizer
 
 
@@ -49,7 +49,7 @@ TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))  # [PAD] 0, [CL
 
 def test_half_are_true_and_false_ones_are_from_another_document() -> None:
     rng = np.random.default_rng(0)
-    rows = Rows(documents_of(rng.integers(1, 30, 400).tolist()), TOKENIZER, seed=1, kind="pairs")
+    rows = RowDataset(documents_of(rng.integers(1, 30, 400).tolist()), TOKENIZER, seed=1, kind="pairs")
     step_config, count = StepConfig(0, 64), rows.count(64)
     true = seen = 0
     singles_as_negatives = 0
@@ -74,7 +74,7 @@ def test_half_are_true_and_false_ones_are_from_another_document() -> None:
 
 
 def test_one_sentence_documents_serve_only_as_negatives() -> None:
-    rows = Rows(documents_of([1, 6, 1, 8]), TOKENIZER, seed=0, kind="pairs")
+    rows = RowDataset(documents_of([1, 6, 1, 8]), TOKENIZER, seed=0, kind="pairs")
     first, second = set(), set()
     for epoch in range(200):
         for i in range(rows.count(64)):
@@ -88,16 +88,16 @@ def test_one_sentence_documents_serve_only_as_negatives() -> None:
 
 def test_one_document_is_refused() -> None:
     with pytest.raises(UserError, match="two documents"):
-        Rows(documents_of([20]), TOKENIZER, seed=0, kind="pairs")
+        RowDataset(documents_of([20]), TOKENIZER, seed=0, kind="pairs")
 
 
 def test_only_one_sentence_documents_is_refused() -> None:
     with pytest.raises(UserError, match="no document has two sentences"):
-        Rows(documents_of([1, 1, 1]), TOKENIZER, seed=0, kind="pairs").count(64)
+        RowDataset(documents_of([1, 1, 1]), TOKENIZER, seed=0, kind="pairs").count(64)
 
 
 def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
-    rows = Rows(store.train, store.tokenizer, seed=3)
+    rows = RowDataset(store.train, store.tokenizer, seed=3)
     step_config, count = StepConfig(0, 64), rows.count(64)
     assert count == len(store.train.tokens) // 62
     covered = 0
@@ -111,7 +111,7 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
     assert any(rows.example(0, 0, step_config).input_ids != rows.example(1, 0, step_config).input_ids)
     assert (
         rows.example(5, 7, step_config).input_ids
-        == Rows(store.train, store.tokenizer, seed=3).example(5, 7, step_config).input_ids
+        == RowDataset(store.train, store.tokenizer, seed=3).example(5, 7, step_config).input_ids
     ).all()
 
 
@@ -122,7 +122,7 @@ def test_special_tokens_of_a_pair_stand_where_the_tokenizers_rule_puts_them(temp
     t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
     split = documents_of([9] * 40, words=12)
     split.tokens = np.where(split.tokens == 3, t.sep, 200 + split.tokens % 40)  # bytes; none is a special token
-    rows = Rows(split, t, seed=1, kind=kind)
+    rows = RowDataset(split, t, seed=1, kind=kind)
     longest = 0
     for i in range(rows.count(64)):
         e = rows.example(0, i, StepConfig(0, 64))
@@ -144,7 +144,7 @@ def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
     split = documents_of([2] * 3 + [3] * 3, words=30)  # sentences of 30, 31 and 32 tokens
     for template, cut in (("bert", 0), ("roberta", 1)):
         t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
-        rows = Rows(split, t, seed=1, kind="order")
+        rows = RowDataset(split, t, seed=1, kind="order")
         e = rows.example(0, 0, StepConfig(0, 64))
         assert int((e.flags > 0).sum()) == 61 - cut
         assert len(e) == 64
@@ -158,7 +158,7 @@ def test_a_store_indexes_the_pairs_that_its_tokenizers_rows_will_ask_for(tmp_pat
     made = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
     assert (made.path / "train" / "chunks-63.bin").exists()
     before = {file.name for file in (made.path / "train").iterdir()}
-    rows = Rows(made.train, made.tokenizer, 0, "pairs")
+    rows = RowDataset(made.train, made.tokenizer, 0, "pairs")
     assert rows.count(64) > 10
     describe_pairs(made, [64])
     assert {file.name for file in (made.path / "train").iterdir()} == before, "nothing is indexed again"

@@ -6,7 +6,7 @@ from objectives.test_nsp import TOKENIZER, documents_of
 
 from unmask.batch import StepConfig
 from unmask.errors import UserError
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 
 
 def test_half_are_swapped_and_both_parts_are_neighbours_of_one_document() -> None:
@@ -14,7 +14,7 @@ def test_half_are_swapped_and_both_parts_are_neighbours_of_one_document() -> Non
     split = documents_of(rng.integers(1, 30, 300).tolist())
     split.documents_of_token = split.tokens.copy()
     split.tokens = np.where(split.tokens == 3, 3, 10 + np.arange(len(split.tokens)))  # a token says where it stands
-    rows = Rows(split, TOKENIZER, seed=1, kind="order")
+    rows = RowDataset(split, TOKENIZER, seed=1, kind="order")
     step_config, count, swapped, seen = StepConfig(0, 64), rows.count(64), 0, 0
     for epoch in range(20_000 // count + 1):
         for i in range(count):
@@ -35,6 +35,6 @@ def test_half_are_swapped_and_both_parts_are_neighbours_of_one_document() -> Non
 
 
 def test_one_document_is_enough_but_one_sentence_is_not() -> None:
-    assert Rows(documents_of([20]), TOKENIZER, seed=0, kind="order").count(64)
+    assert RowDataset(documents_of([20]), TOKENIZER, seed=0, kind="order").count(64)
     with pytest.raises(UserError, match="no document has two sentences"):
-        Rows(documents_of([1, 1]), TOKENIZER, seed=0, kind="order").count(64)
+        RowDataset(documents_of([1, 1]), TOKENIZER, seed=0, kind="order").count(64)

@@ -20,7 +20,7 @@ from unmask.seeds import generator
 from unmask.text.corpus import Corpus
 from unmask.text.flags import WORD
 from unmask.text.prepare import prepare
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 
@@ -149,7 +149,7 @@ def test_whole_words_of_every_tokenizer(kind: str, language: str, tmp_path: Path
     tokenizer = Tokenizer.train(
         (d.text for d in corpus), TokenizerRecipe(type=kind, vocab_size=SIZES.get((kind, language), 0))
     )
-    rows = Rows(prepare(corpus, tokenizer, data, tmp_path / "store").train, tokenizer, 0)
+    rows = RowDataset(prepare(corpus, tokenizer, data, tmp_path / "store").train, tokenizer, 0)
     mlm = MLM(Recipe.build({"mlm": {"mask_unit": "word", "mask": 1, "random": 0, "keep": 0}}), tokenizer)
     several = 0
     for i in range(20):

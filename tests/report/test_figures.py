@@ -64,7 +64,7 @@ def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Pa
 
     said()
     bar = [line for line in said().replace("\r", "\n").splitlines() if "prepare" in line][-1]
-    assert "100%" in bar and "already there" in bar
+    assert "100%" in bar and "already prepared" in bar
 
 
 @pytest.mark.parametrize("labels", [["neg", "pos"], ["spam", "ham"], ["0", "1"]])

@@ -14,7 +14,7 @@ from unmask.text import checked
 from unmask.text.checked import ChecksummedFile
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 
 LENGTH = 32
@@ -50,7 +50,7 @@ def use(folder: Path) -> list[np.ndarray]:
     out = []
     for split in (store.train, store.heldout):
         for kind in ("stream", "pairs"):
-            rows = Rows(split, store.tokenizer, 1, kind)
+            rows = RowDataset(split, store.tokenizer, 1, kind)
             out += [rows.example(0, i, StepConfig(0, LENGTH)).input_ids for i in range(rows.count(LENGTH))]
         np.asarray(split.documents)
     return out
@@ -130,14 +130,14 @@ def test_opening_costs_the_same_whatever_the_size(tmp_path: Path) -> None:
     zero = np.uint32(checked.zlib.crc32(bytes(checked.BLOCK_BYTES)))
     np.full(blocks, zero, "<u4").tofile(checked.checksums_path(path))
     opened = ChecksummedFile(path, blocks * checked.BLOCK_BYTES, "rm it")
-    assert sum(opened._seen) == 0
+    assert sum(opened._verified) == 0
     tokens = opened.map(np.dtype("uint16"))
     each = checked.BLOCK_BYTES // 2
     assert tokens[5 * each - 3 : 5 * each + 3].tolist() == [0] * 6
-    assert [n for n, seen in enumerate(opened._seen) if seen] == [4, 5]
+    assert [n for n, seen in enumerate(opened._verified) if seen] == [4, 5]
     assert tokens[-1] == tokens[0] == 0
     assert tokens[np.array([-1, 9 * each])].tolist() == [0, 0]
-    assert [n for n, seen in enumerate(opened._seen) if seen] == [0, 4, 5, 9, blocks - 1]
+    assert [n for n, seen in enumerate(opened._verified) if seen] == [0, 4, 5, 9, blocks - 1]
     with open(path, "r+b") as file:  # after it was verified in this process: the next one sees it
         file.seek(5 * checked.BLOCK_BYTES)
         file.write(b"x")

@@ -65,14 +65,14 @@ def sentencepiece(pieces, charsmap=b""):
     return b"".join(part(1, part(1, piece.encode())) for piece in pieces) + part(3, part(2, charsmap))
 
 
-def test_a_damaged_table_of_normalisation_is_refused(tmp_path):
+def test_a_damaged_normalization_table_is_rejected(tmp_path):
     pieces = ["<pad>", "</s>", "<unk>", "▁a", "b"]
     model = tmp_path / "spiece.model"
     model.write_bytes(sentencepiece(pieces))
     assert Tokenizer.load(tmp_path).encode("ab") == [3, 4]
     for tree in (b"\xff" * 8, b"\xff" * 64):  # behind its size; its numbers point outside of it
         model.write_bytes(sentencepiece(pieces, len(tree).to_bytes(4, "little") + tree + b"x\0"))
-        with pytest.raises(UserError, match="table of normalisation is damaged"):
+        with pytest.raises(UserError, match="normalization table is damaged"):
             Tokenizer.load(tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
         with pytest.raises(UserError, match=r"cannot read .*spiece\.model"):
             Tokenizer.load(tmp_path / "b")
     model.write_bytes(b"".join(b"\x0a\x03\x0a\x01" + piece for piece in (b"a", b"b", b"c", b"d")))
-    with pytest.raises(UserError, match="its first pieces are a b c"):
+    with pytest.raises(UserError, match="its first entries are a b c"):
         Tokenizer.load(tmp_path / "b")
     assert [piece for piece, _, _ in read_sentencepiece(model)[0]] == ["a", "b", "c", "d"]
     model.write_bytes(model.read_bytes() + b"\x12\x02\x18\x02")  # trainer_spec.model_type: BPE

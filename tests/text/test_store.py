@@ -192,7 +192,7 @@ def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
     tokenizer = tokenizers["wordpiece"]
     assert FastWordPiece.supports_tokenizer(tokenizer)
     remembering, direct = DocumentEncoder(tokenizer, "auto"), DocumentEncoder(tokenizer, "auto")
-    direct.pieces = None
+    direct.wordpiece = None
     works = [EncodeTask(text) for text in texts]
     for _ in range(2):  # the second time nothing is new
         a, b = remembering(works).train, direct(works).train
@@ -202,13 +202,13 @@ def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
 
 
 def test_pieces_are_forgotten_when_they_are_many(tokenizers, monkeypatch):
-    monkeypatch.setattr("unmask.text.fast_wordpiece.PIECES", 50)
+    monkeypatch.setattr("unmask.text.fast_wordpiece.MAX_CHUNKS", 50)
     encode = DocumentEncoder(tokenizers["wordpiece"], "en")
     for i in range(20):
         text = " ".join(f"word{i * 10 + j}" for j in range(30))
         assert encode([EncodeTask(text)]).train.tokens.tolist()[:-1] == tokenizers["wordpiece"].encode(text)
-        assert encode.pieces is not None
-        assert len(encode.pieces.number) <= 50 + 60
+        assert encode.wordpiece is not None
+        assert len(encode.wordpiece.index) <= 50 + 60
 
 
 # ---------------------------------------------------------------------------------------------- the whole store
@@ -565,7 +565,7 @@ def test_a_corpus_that_changes_meanwhile(text_file, tokenizers, tmp_path):
 
 def test_the_same_work_is_not_done_twice(text_file, expected, tokenizers):
     def never(done: int, total: int, message: str) -> None:
-        assert (done, total, message) == (1, 1, "already there")
+        assert (done, total, message) == (1, 1, "already prepared")
 
     settings = DataRecipe(workers=5, corpus=["elsewhere"])  # neither changes the bytes
     store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], settings, expected, never)
@@ -715,7 +715,7 @@ def test_chunks_equal_a_plain_reference(documents, budget):
 
 @pytest.mark.parametrize("block", [1, 50, 1 << 18])
 def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
-    monkeypatch.setattr("unmask.text.chunks.BLOCK", block)
+    monkeypatch.setattr("unmask.text.chunks.BLOCK_SENTENCES", block)
     shutil.copytree(expected, tmp_path / "store")
     split = TokenStore.open(tmp_path / "store").train
     length = 64

@@ -16,7 +16,7 @@ from unmask.runs.budget import make_plan
 from unmask.runs.context import Context
 from unmask.runs.pretrain import Pretrain, PretrainJob
 from unmask.runs.setup import set_up
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import TokenStore
 from unmask.train import loader as loading
 from unmask.train.distributed import World
@@ -34,7 +34,7 @@ def trainer_of(
     built = build(recipe, store.tokenizer)
     shape = {"vocab_size": store.tokenizer.size, "dropout": 0.0, "attention_dropout": 0.0, **SMALL}
     model = Model(preset(name, **shape), built.heads).init(0)
-    rows = Rows(store.train, store.tokenizer, 0, built.rows)
+    rows = RowDataset(store.train, store.tokenizer, 0, built.rows)
     p = plan(recipe, {64: rows.count(64)})
     return Trainer(model, built, recipe.train, p, 0, World(0, 1)), Loader(rows, built, 0)
 

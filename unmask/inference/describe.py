@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_object
+from unmask.files import path_exists, read_object
 from unmask.inference.onnx_engine import OnnxEngine, is_export
 from unmask.model import hf
 from unmask.model.families import FAMILIES
@@ -19,7 +19,7 @@ def is_model(folder: str | Path) -> bool:
     >>> is_model("no-such-folder")
     False
     """
-    return any(is_there(Path(folder) / name) for name in SETTINGS)
+    return any(path_exists(Path(folder) / name) for name in SETTINGS)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:

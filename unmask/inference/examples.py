@@ -10,7 +10,7 @@ from unmask.batch import Example
 from unmask.inference.answers import MaskedBatch, Part, Row
 from unmask.recipe import Recipe
 from unmask.text.flags import WORD
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import Split, TokenStore
 from unmask.text.token_text import tokens_to_readable_text
 from unmask.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ def show_batch(store: str | Path, recipe: Recipe, rows: int) -> MaskedBatch:
     if recipe.objective == "auto":
         recipe = recipe.model_copy(update={"objective": "mlm"})
     objective = build(recipe, opened.tokenizer)
-    loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
+    loader = Loader(RowDataset(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
     count = {n: loader.rows.count(n) for n, _ in length_schedule(recipe.train)}
     step_config = plan(recipe, count).step_config(0)
     examples = [loader.example(n, step_config) for n in range(min(rows, count[step_config.length]))]

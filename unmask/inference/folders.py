@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 
 from unmask.errors import UserError, quote
-from unmask.files import is_there
+from unmask.files import path_exists
 
 
 def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str | Path:
@@ -15,9 +15,9 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
     folder = Path(path).expanduser()
     if not folder.is_dir():
         return str(path)  # a name on the hub, or a mistake that is explained when it is opened
-    if is_there(folder / "config.json") or is_there(folder / "bert_config.json"):
+    if path_exists(folder / "config.json") or path_exists(folder / "bert_config.json"):
         return folder
-    if is_there(folder / "model" / "config.json"):  # a finished run, or a checkpoint
+    if path_exists(folder / "model" / "config.json"):  # a finished run, or a checkpoint
         return folder / "model"
     several = sorted(p.parent for base in (folder, folder / "model") for p in base.glob("*/config.json"))
     if several:  # tasks that were trained together

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
-from unmask.files import shown
+from unmask.files import format_value
 from unmask.model.families import FAMILIES
 from unmask.model.family import BERT_DEFAULTS
 from unmask.recipe import Recipe
@@ -240,10 +240,10 @@ class ModelConfig:
         has_type = isinstance(value, accepted) or (float in accepted and type(value) is int)
         if not has_type or (isinstance(value, bool) and bool not in accepted):
             names = " or ".join("null" if t is type(None) else t.__name__ for t in accepted)
-            raise UserError(f"{name}: {shown(value)} has the wrong type", expected=names)
+            raise UserError(f"{name}: {format_value(value)} has the wrong type", expected=names)
         if name in CHOICES and value not in CHOICES[name]:
             raise UserError(
-                f"{name}: {shown(value)} is not a valid choice{nearest(value, list(CHOICES[name]))}",
+                f"{name}: {format_value(value)} is not a valid choice{nearest(value, list(CHOICES[name]))}",
                 expected=", ".join(filter(None, CHOICES[name])),
             )
         if value is None or isinstance(value, str | bool):
@@ -260,7 +260,7 @@ class ModelConfig:
         elif value < 0 or (value == 0 and name not in MAY_BE_ZERO):
             expected = "above 0"
         if expected:
-            raise UserError(f"{name}: {shown(value)} is out of range", expected=expected)
+            raise UserError(f"{name}: {format_value(value)} is out of range", expected=expected)
 
 
 def presets() -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_object, shown
+from unmask.files import format_value, path_exists, read_object
 from unmask.json_checks import (
     BOOLEAN,
     COUNT,
@@ -63,7 +63,7 @@ def read_config(raw: dict[str, Any], file: str | Path = "config.json") -> ModelC
     name = raw.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise UserError(
-            f"{file}: the model_type is {shown(name)}, which is not supported", expected=", ".join(FAMILIES)
+            f"{file}: the model_type is {format_value(name)}, which is not supported", expected=", ".join(FAMILIES)
         )
     family = FAMILIES[name]
     check_fields(file, raw, RULES)
@@ -148,7 +148,7 @@ def default_generation(config: ModelConfig) -> dict[str, Any]:
 
 def read_generation(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the generation options of a folder. Older folders have them in config.json."""
-    if is_there(folder / GENERATION_FILE):
+    if path_exists(folder / GENERATION_FILE):
         return read_object(folder / GENERATION_FILE)
     return {key: value for key, value in settings.items() if key in GENERATION_KEYS}
 

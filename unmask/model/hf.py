@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_object, write_json
+from unmask.files import path_exists, read_object, write_json
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig, change
 from unmask.model.config_file import (
@@ -134,7 +134,7 @@ def load(
     stored_config = _untie_if_different(stored_config, tensors)
     config = change(stored_config, **(changes or {}))
     architecture, class_heads = _find_architecture(tensors, stored_config, settings)
-    head_tensors = read_tensors(folder / HEADS_FILE) if is_there(folder / HEADS_FILE) else {}
+    head_tensors = read_tensors(folder / HEADS_FILE) if path_exists(folder / HEADS_FILE) else {}
     other_heads = {key.split(".")[1] for key in head_tensors if key.startswith("heads.")} & set(HEADS)
     generator = folder / GENERATOR
     if generator.is_dir():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_json, read_object, shown, write_json
+from unmask.files import format_value, path_exists, read_json, read_object, write_json
 from unmask.json_checks import BOOLEAN, COUNT, OBJECT, STRING, check, check_fields, list_of, or_null
 
 MODULES, TRANSFORMER, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
@@ -50,7 +50,7 @@ def write(folder: Path, sentence: SentenceTransformerConfig, width: int) -> None
 
 def read(folder: Path) -> SentenceTransformerConfig | None:
     """Return the config, or None if the folder has no modules.json; raise UserError if a module is not supported."""
-    if not is_there(folder / MODULES):
+    if not path_exists(folder / MODULES):
         return None
     modules = read_json(folder / MODULES)
     check(folder / MODULES, "the file", modules, list_of(OBJECT))
@@ -67,7 +67,7 @@ def read(folder: Path) -> SentenceTransformerConfig | None:
             hint="remove modules.json to use the transformer alone",
         )
     file = _module_folder(folder, kinds.get("Transformer", "")) / TRANSFORMER
-    settings = read_object(file) if is_there(file) else {}
+    settings = read_object(file) if path_exists(file) else {}
     check_fields(file, settings, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(BOOLEAN)})
     length = settings.get("max_seq_length") or _tokenizer_limit(folder / "tokenizer_config.json")
     pooling = _pooling(_module_folder(folder, kinds["Pooling"]) / "config.json")
@@ -80,13 +80,13 @@ def _module_folder(folder: Path, name: str) -> Path:
     """Return the folder of a module. It must be in the model folder: other paths could open unrelated files."""
     if not re.fullmatch(r"[\w.-]*", name) or name == "..":
         raise UserError(
-            f"{folder / MODULES} names the folder {shown(name)}", expected="names of folders in the model folder"
+            f"{folder / MODULES} names the folder {format_value(name)}", expected="names of folders in the model folder"
         )
     return folder / name
 
 
 def _prompt(file: Path) -> str:
-    settings = read_object(file) if is_there(file) else {}
+    settings = read_object(file) if path_exists(file) else {}
     check_fields(file, settings, {"prompts": or_null(OBJECT), "default_prompt_name": or_null(STRING)})
     prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "")
     check(file, "prompts", prompt, STRING)
@@ -102,12 +102,14 @@ def _pooling(file: Path) -> str:
         names = [key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for key in active]
         name = "+".join(names)
     if name not in POOLINGS:
-        raise UserError(f"{file}: the pooling_mode {shown(name)} is not supported", expected=" or ".join(POOLINGS))
+        raise UserError(
+            f"{file}: the pooling_mode {format_value(name)} is not supported", expected=" or ".join(POOLINGS)
+        )
     return str(name)
 
 
 def _tokenizer_limit(file: Path) -> int:
-    value = read_object(file).get("model_max_length", 0) if is_there(file) else 0
+    value = read_object(file).get("model_max_length", 0) if path_exists(file) else 0
     return value if type(value) is int and 0 <= value < 10**6 else 0  # transformers writes 10**30 for "unknown"
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import AGAIN, open_regular, read_bytes, size_of
+from unmask.files import COPY_AGAIN, file_size, open_regular, read_bytes
 from unmask.protobuf import fields, read_varint
 
 MAGIC = 0xDB4775248B80FB57  # the table's last eight bytes
@@ -131,7 +131,7 @@ def read_index(path: Path) -> tuple[dict[str, Entry], int]:
         raise UserError(
             f"cannot read {path}: {error or type(error).__name__}",
             expected="the uncompressed .index of a TensorFlow checkpoint, version 2",
-            hint=AGAIN,
+            hint=COPY_AGAIN,
         ) from None
 
 
@@ -143,7 +143,7 @@ def _read_variable(index: Path, variable: str, entry: Entry, shards: int) -> np.
         # Checked before reading, because a damaged entry could exhaust the memory.
         if entry.size != math.prod(entry.shape) * width:
             raise ValueError(f"it has {entry.size:,} bytes, which does not match the shape {entry.shape}")
-        if entry.offset + entry.size > (size := size_of(path)):
+        if entry.offset + entry.size > (size := file_size(path)):
             raise ValueError(f"the file ends after {size:,} bytes")
         with open_regular(path) as file:
             file.seek(entry.offset)
@@ -155,7 +155,7 @@ def _read_variable(index: Path, variable: str, entry: Entry, shards: int) -> np.
         return np.frombuffer(data, kind).astype(np.float32).reshape(entry.shape)
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(
-            f"cannot read {variable} from {path}: {getattr(error, 'strerror', None) or error}", hint=AGAIN
+            f"cannot read {variable} from {path}: {getattr(error, 'strerror', None) or error}", hint=COPY_AGAIN
         ) from None
 
 

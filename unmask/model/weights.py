@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.errors import UserError, first_line
-from unmask.files import AGAIN, is_there, open_regular, read_object, size_of
+from unmask.files import COPY_AGAIN, file_size, open_regular, path_exists, read_object
 from unmask.model.config import ModelConfig
 from unmask.model.config_file import MAX_UNNAMED_LABELS
 from unmask.model.families import FAMILIES
@@ -65,7 +65,7 @@ def has_weights(folder: Path) -> bool:
 def settings_file(folder: Path) -> Path:
     """Return the path of config.json, or of bert_config.json (TensorFlow), which has the same keys."""
     for name in ("config.json", "bert_config.json"):
-        if is_there(folder / name):
+        if path_exists(folder / name):
             return folder / name
     raise UserError(
         f"{folder} is not a model folder: it has no config.json",
@@ -135,7 +135,7 @@ def read_shards(index: Path) -> list[str]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    size = size_of(path)
+    size = file_size(path)
     try:
         if path.suffix == ".safetensors":
             _check_header(path)
@@ -147,14 +147,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL (\S+)|[Uu]nsupported (?:class|global) (\S+)", str(error))
         if name is None:
-            raise UserError(f"cannot read {path}: it is damaged, or contains more than tensors", hint=AGAIN) from None
+            raise UserError(
+                f"cannot read {path}: it is damaged, or contains more than tensors", hint=COPY_AGAIN
+            ) from None
         raise UserError(
             f"cannot read {path}: refusing to unpickle it, because it would execute {name[1] or name[2]}",
             expected="a file that contains only tensors",
             hint="ask its author for model.safetensors",
         ) from None
     except Exception as error:  # a malformed pickle can raise any exception
-        raise UserError(f"cannot read {path}: it is damaged ({first_line(error)})", hint=AGAIN) from None
+        raise UserError(f"cannot read {path}: it is damaged ({first_line(error)})", hint=COPY_AGAIN) from None
     loaded = loaded if isinstance(loaded, dict) else {}
     tensors = {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
     if not tensors:
@@ -168,7 +170,9 @@ def _check_header(path: Path) -> None:
         length = int.from_bytes(handle.read(8), "little")
     if length > MAX_HEADER_BYTES:
         raise UserError(
-            f"cannot read {path}: its header has {length:,} bytes", expected=f"at most {MAX_HEADER_BYTES:,}", hint=AGAIN
+            f"cannot read {path}: its header has {length:,} bytes",
+            expected=f"at most {MAX_HEADER_BYTES:,}",
+            hint=COPY_AGAIN,
         )
 
 
@@ -192,12 +196,12 @@ def _check_dense(path: Path, tensors: dict[str, Tensor], size: int) -> None:
     for name, value in tensors.items():
         dense = value.layout is torch.strided and value.device.type == "cpu"
         if not dense or value.is_quantized or value.is_complex():
-            raise UserError(f"cannot read {path}: {name} is not a dense tensor of real numbers", hint=AGAIN)
+            raise UserError(f"cannot read {path}: {name} is not a dense tensor of real numbers", hint=COPY_AGAIN)
         total += value.numel() * value.element_size()
         if total > MAX_SHARING * size:
             raise UserError(
                 f"cannot read {path}: its tensors up to {name} need {total:,} bytes, but the file has only {size:,}",
-                hint=AGAIN,
+                hint=COPY_AGAIN,
             )
 
 

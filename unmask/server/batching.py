@@ -193,7 +193,7 @@ class Batcher:
         return results
 
     def _start_next(self) -> None:
-        """Start the next batch, unless a call has just started, which is worth waiting for, or all workers are busy."""
+        """Start the next batch, unless a call has just started, which may be short, or all workers are busy."""
         if self.current is not None or len(self.running) == NUM_WORKERS:
             return
         batch = self._next_batch()
@@ -280,7 +280,7 @@ def find_model(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
 
 
 def is_batchable(predictor: "Predictor", method: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a result does not depend on the rest of its batch."""
+    """Return whether a result does not depend on the rest of its batch."""
     if method == "predict" and predictor.task is not None:
         spec = predictor.task.spec  # some tasks rank a record among all records of its call, or sample text
         return not spec.ranked_field and spec.output != "text"

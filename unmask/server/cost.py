@@ -23,12 +23,12 @@ def check_characters(predictor: "Predictor", method: str, items: Sequence[Any]) 
         return
     positions = predictor.config.max_positions
     limit = positions * MAX_CHARS_PER_TOKEN
-    longest = max((len(text) for item in items for text in texts_in(item)), default=0)
-    if longest > limit:
+    max_chars = max((len(text) for item in items for text in texts_in(item)), default=0)
+    if max_chars > limit:
         raise RequestError(
             413,
             "too_long",
-            f"a text has {longest:,} characters; the model reads {positions:,} tokens",
+            f"a text has {max_chars:,} characters; the model reads {positions:,} tokens",
             expected=f"at most {limit:,} characters: {MAX_CHARS_PER_TOKEN} per token",
             hint="split the text",
         )

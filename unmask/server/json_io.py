@@ -58,9 +58,9 @@ def _check_num_values(raw: bytes) -> None:
 
     if count(raw) <= MAX_VALUES:
         return
-    found = count(STRING.sub(b"", raw))  # texts may contain any number of commas
-    if found > MAX_VALUES:
-        message = f"the body contains about {found:,} values"
+    num_values = count(STRING.sub(b"", raw))  # texts may contain any number of commas
+    if num_values > MAX_VALUES:
+        message = f"the body contains about {num_values:,} values"
         raise RequestError(
             413, "too_many_values", message, expected=f"at most {MAX_VALUES:,}", hint="split the request"
         )

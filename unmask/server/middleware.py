@@ -150,7 +150,7 @@ class RequestMiddleware:
     # ------------------------------------------------------------------------------------------------ checks
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
-        """Check the Host header, against DNS rebinding (a foreign page whose domain resolves to this machine)."""
+        """Check the Host header, against DNS rebinding (a page of another site whose domain resolves to this machine)."""
         if self.allowed_hosts is None:
             return
         name = host_name(headers.get(b"host", b"").decode("latin-1"))

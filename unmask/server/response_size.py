@@ -60,7 +60,7 @@ def estimate(
 
 
 def _fill(predictor: "Predictor", text: str, settings: Mapping[str, Any]) -> int:
-    """Every candidate of every mask repeats the text, and so does every joint candidate."""
+    """Return the bytes for one text: every candidate of every mask repeats the text, and so does every beam."""
     masks, words = cost.count_masks(predictor, text), settings.get("candidates")
     top = cost.int_setting(settings, "top_k") or 5
     per_mask = min(top, predictor.config.vocab_size if words is None else len(words))
@@ -69,14 +69,14 @@ def _fill(predictor: "Predictor", text: str, settings: Mapping[str, Any]) -> int
 
 
 def _occurrences(predictor: "Predictor", word: str, texts: Sequence[str]) -> int:
-    """Every occurrence includes its sentence and a vector."""
+    """Return the bytes of all occurrences, each with its sentence and a vector."""
     word = word.strip().lower()
     vector = 4 * predictor.config.hidden
     return sum(text.lower().count(word) * (text_bytes(text) + ENTRY + vector) for text in texts) if word else 0
 
 
 def _prediction(predictor: "Predictor", method: str, count: int, texts: Sequence[str], tokens: int) -> int:
-    """What a task predicts, in addition to the inputs; `score` and `explain` have an entry per token."""
+    """Return the bytes of a prediction, in addition to the inputs; `score` and `explain` have an entry per token."""
     size = sum(map(text_bytes, texts))
     if predictor.task is not None and method == "predict":
         spec = predictor.task.spec

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_object, shown, write_json
+from unmask.files import format_value, path_exists, read_object, write_json
 from unmask.json_checks import OBJECT, POSITIVE, check_fields, one_of
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
@@ -36,13 +36,13 @@ def save_task(task: Task, folder: Path) -> None:
 def load_task(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tokenizer) -> Task | None:
     """Return the task that the folder's model was fine-tuned for, or None if it is not fine-tuned."""
     file = Path(folder) / FILE
-    if is_there(file):
+    if path_exists(file):
         values = _values(file)
         check_task_state(file, values["task"], values["task_state"], config)
         task = TASKS[values["task"]](_settings(file, values), tokenizer, values["task_state"])
         if missing := [head for head in task.heads if not set(head.split("|")) & set(heads)]:
             raise UserError(
-                f"{file}: the task {shown(values['task'])} needs the head {missing[0]}, which the model does not have",
+                f"{file}: the task {format_value(values['task'])} needs the head {missing[0]}, which the model does not have",
                 expected=f"a task for the heads of the model: {', '.join(heads) or 'none'}",
             )
     else:
@@ -107,7 +107,7 @@ def _values(file: Path) -> dict[str, Any]:
         values = {"task_state" if key == "learnt" else key: value for key, value in values.items()} | {"version": 2}
     if values.get("version") != VERSION:
         raise UserError(
-            f"{file}: version {shown(values.get('version'))} of the format is not supported",
+            f"{file}: version {format_value(values.get('version'))} of the format is not supported",
             expected=f"version 1 to {VERSION}",
             hint="fine-tune again",
         )

@@ -321,7 +321,7 @@ class Task:
 
 
 class RecordDataset:
-    """Adapter that gives a list of examples the interface of `text.rows.Rows`, for the data loader."""
+    """Adapter that gives a list of examples the interface of `text.rows.RowDataset`, for the data loader."""
 
     def __init__(self, examples: Sequence[Example], pad: int):
         self.examples, self.pad = examples, pad

@@ -1,10 +1,9 @@
-"""Chunks: runs of whole sentences of one document, from which NSP and SOP cut their pairs (BERT 1810.04805
-§A.2).
+"""Chunks: runs of consecutive sentences of one document, which NSP and SOP split into pairs (BERT 1810.04805 §A.2).
 
-Greedy: from a sentence on, as many as fit in a row (`length` less [CLS] and two [SEP]), but two at least,
-since a pair needs both its halves; the reader cuts a run of two that is too long. A last sentence that
-would be alone takes the one before it along. A document of one sentence gives no chunk: it serves only as a
-wrong continuation.
+A chunk greedily takes as many sentences as fit into a row (`length` minus [CLS] and two [SEP]), but at least two, because a
+pair has two halves. `RowDataset` truncates a chunk of two sentences that is too long. If the last sentence of a document would
+be alone, its chunk includes the sentence before it too. A document with one sentence has no chunk and is used only as a
+negative second segment.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,20 +12,19 @@ import numpy as np
 
 from unmask.text.tokenizer import Tokenizer
 
-BLOCK = 1 << 18  # sentences looked at together (whole documents, so more when one is longer)
+BLOCK_SENTENCES = 1 << 18  # sentences processed at a time; whole documents, so a longer document exceeds it
+
+ReadValues = Callable[[str, int, int], np.ndarray]  # returns values [start, end) of a file of the split: `Split.read`
 
 
-Read = Callable[[str, int, int], np.ndarray]  # values [start, end) of a file of the split: `Split.read`
-
-
-def pair_chunks(read: Read, documents: int, length: int) -> Iterator[np.ndarray]:
-    """(c, 2) int64 blocks of [first, last) sentence numbers, for a split with that many documents."""
+def pair_chunks(read: ReadValues, documents: int, length: int) -> Iterator[np.ndarray]:
+    """Yield blocks (c, 2) int64 of sentence ranges [first, last) for a split of `documents` documents."""
     assert length > 3, length
     first_document = 0
     while first_document < documents:
-        last = min(first_document + BLOCK, documents)
+        last = min(first_document + BLOCK_SENTENCES, documents)
         bounds = read("document_sentences", first_document, last + 1)
-        take = max(1, int(np.searchsorted(bounds, bounds[0] + BLOCK, "right")) - 1)
+        take = max(1, int(np.searchsorted(bounds, bounds[0] + BLOCK_SENTENCES, "right")) - 1)
         bounds = bounds[: take + 1]
         starts = read("sentences", int(bounds[0]), int(bounds[-1]) + 1)
         yield greedy_chunks(starts, bounds - bounds[0], length - 3) + bounds[0]
@@ -34,21 +32,20 @@ def pair_chunks(read: Read, documents: int, length: int) -> Iterator[np.ndarray]
 
 
 def pair_special_tokens(tokenizer: Tokenizer) -> list[list[tuple[int, int]]]:
-    """(id, segment) of the special tokens before, between and after two texts, which are never without a border."""
+    """Return (id, segment) of the special tokens before, between and after a pair. There is always a token between."""
     before, between, after = tokenizer.special_token_layout[1]
     return [before, between, after] if between else [before, [(tokenizer.sep, 0)], [(tokenizer.sep, 1)]]
 
 
 def bert_equivalent_length(length: int, tokenizer: Tokenizer) -> int:
-    """How long a row with BERT's three special tokens is that has as much text as this tokenizer's of `length`."""
+    """Return the length of a row with BERT's three special tokens that has as much text as this tokenizer's of `length`."""
     return length - sum(map(len, pair_special_tokens(tokenizer))) + 3
 
 
 def greedy_chunks(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
-    """Chunks of documents whose first sentences are `bounds` (last = number of sentences S).
+    """Return the chunks (C, 2) of documents whose first sentences are `bounds` (D+1,); its last value is S.
 
-    `starts` (S+1,): token offsets of the sentences; before each document's first one stands the previous
-    [SEP].
+    `starts` (S+1,): token offsets of the S sentences. The token before a document's first one is the previous [SEP].
 
     >>> greedy_chunks(np.array([0, 4, 8, 12, 17]), np.array([0, 4]), budget=8).tolist()
     [[0, 2], [2, 4]]
@@ -59,21 +56,18 @@ def greedy_chunks(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.nda
     ends = starts[1:].copy()
     ends[bounds[1:] - 1] -= 1  # without the document's [SEP]
     document = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-    limit = bounds[1:][document]  # (S,): where the document of each sentence ends
-    here = np.arange(sentences)
+    limit = bounds[1:][document]  # (S,) last sentence + 1 of the document of each sentence
     reach = np.searchsorted(ends, starts[:-1] + budget, "right")  # sentences [s, reach) fit the budget
-    reach = np.minimum(np.maximum(reach, here + 2), limit)
-    # Follow the reaches. A plain loop over lists, once per chunk: 0.1 µs each.
-    next_, last = reach.tolist(), limit.tolist()
-    firsts, lasts = [], []
+    reach = np.minimum(np.maximum(reach, np.arange(sentences) + 2), limit)
+    # Jump from chunk to chunk. A plain loop over lists takes 0.1 µs per chunk.
+    ends_of, last = reach.tolist(), limit.tolist()
+    chunks = []
     s = 0
     while s < sentences:
-        end = next_[s]
+        end = ends_of[s]
         if end - s > 1:
-            firsts.append(s)
-            lasts.append(end)
-        elif s > 0 and last[s - 1] == end:  # the document's last sentence, alone: take the one before it along
-            firsts.append(s - 1)
-            lasts.append(end)
+            chunks.append((s, end))
+        elif s > 0 and last[s - 1] == end:  # the document's last sentence is alone: include the one before it
+            chunks.append((s - 1, end))
         s = end
-    return np.stack([np.array(firsts, np.int64), np.array(lasts, np.int64)], axis=1)
+    return np.array(chunks, np.int64).reshape(-1, 2)

@@ -27,7 +27,7 @@ from unmask.text.report import Report
 __all__ = ["Corpus", "Document", "File", "Report"]
 
 # Part of the fingerprint. Increase it when a change of the code splits the same files into other documents.
-CUTTING = 2
+SPLITTING_VERSION = 2
 
 
 class Corpus:
@@ -43,7 +43,7 @@ class Corpus:
         self.settings = settings or DataRecipe()
         self.sources = [os.fspath(source) for source in ([sources] if isinstance(sources, str) else sources)]
         self.files: list[File] = []
-        self.skipped: list[tuple[str, str]] = []  # (name, why)
+        self.skipped: list[tuple[str, str]] = []  # (name, reason)
         self._fingerprint = ""
         self._find()
         self.report = self._new_report()
@@ -60,7 +60,7 @@ class Corpus:
             if report.documents == before:
                 report.add("empty_files", file.name, 0, "no text in it")
         if not report.documents:
-            raise UserError(f"the corpus is empty: no text in {self._names()}\n{report}", hint=_FIX)
+            raise UserError(f"the corpus is empty: no text in {self._names()}\n{report}", hint=_HINT)
 
     @property
     def read_bytes(self) -> int:
@@ -68,7 +68,7 @@ class Corpus:
         return self.report.bytes
 
     def bytes(self) -> int:
-        """Size on disk."""
+        """Return the size on disk in bytes."""
         return sum(file.size for file in self.files)
 
     def fingerprint(self) -> str:
@@ -76,18 +76,10 @@ class Corpus:
         if not self._fingerprint:
             total = hashlib.blake2b(digest_size=16)
             boundary = _hashed_boundary(self.settings.document_boundary)
-            total.update(f"{CUTTING} {boundary} {self.settings.encoding}".encode())
+            total.update(f"{SPLITTING_VERSION} {boundary} {self.settings.encoding}".encode())
             for file in self.files:
-                cut = (
-                    file.kind,
-                    _hashed_boundary(file.mode),
-                    file.encoding,
-                    file.column,
-                    file.delimiter,
-                    file.quotes,
-                    file.html,
-                )
-                total.update(repr(cut).encode())
+                format = (file.encoding, file.column, file.delimiter, file.quotes, file.html)
+                total.update(repr((file.kind, _hashed_boundary(file.mode), *format)).encode())
                 with open(file.path, "rb") as raw:
                     total.update(hashlib.file_digest(raw, "blake2b").digest())
             self._fingerprint = total.hexdigest()
@@ -144,20 +136,20 @@ class Corpus:
         if not self.files and problems:
             raise problems[0]
         if not any(file.size for file in self.files):
-            raise UserError(f"the corpus is empty: no text in {self._names()}", hint=_FIX)
+            raise UserError(f"the corpus is empty: no text in {self._names()}", hint=_HINT)
         choose_modes(requested, self.settings.document_boundary, "as requested")
 
     def _new_report(self) -> Report:
         report = Report()
-        for name, why in self.skipped:
-            report.add("skipped_files", name, 0, why)
+        for name, reason in self.skipped:
+            report.add("skipped_files", name, 0, reason)
         return report
 
     def _names(self) -> str:
         return ", ".join(self.sources[:5]) or "nothing"
 
 
-_FIX = "pass files, folders, globs, - or sample:NAME; unmask samples lists the samples"
+_HINT = "pass files, folders, globs, - or sample:NAME; unmask samples lists the samples"
 
 
 def _expand(source: str) -> Iterator[tuple[Path, str]]:
@@ -167,7 +159,7 @@ def _expand(source: str) -> Iterator[tuple[Path, str]]:
         return
     path = Path(source).expanduser()
     if path.is_dir():
-        yield from ((found, str(found)) for found in _walk(path))
+        yield from ((file, str(file)) for file in _walk(path))
     elif path.exists():
         special = not stat.S_ISREG(path.stat().st_mode)  # a pipe, as <(zcat a.gz): can be read only once
         if special:
@@ -178,13 +170,13 @@ def _expand(source: str) -> Iterator[tuple[Path, str]]:
     elif glob.has_magic(source):
         matches = sorted(glob.glob(str(path), recursive=True))
         if not matches:
-            raise UserError(f"no file matches {source!r}", hint=_FIX)
+            raise UserError(f"no file matches {source!r}", hint=_HINT)
         for match in matches:
-            found = Path(match)
-            yield from ((inner, str(inner)) for inner in (_walk(found) if found.is_dir() else [found]))
+            files = _walk(Path(match)) if Path(match).is_dir() else [Path(match)]
+            yield from ((file, str(file)) for file in files)
     else:
         siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(f"no such file or folder: {source}{nearest(path.name, siblings)}", hint=_FIX)
+        raise UserError(f"no such file or folder: {source}{nearest(path.name, siblings)}", hint=_HINT)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -210,8 +202,8 @@ def _spool(stream: BinaryIO) -> Path:
     try:
         with new_file(copy) as file:
             shutil.copyfileobj(stream, file, 1 << 20)
-        with open(copy, "rb") as written:
-            name = hashlib.file_digest(written, "blake2b").hexdigest()[:32]
+        with open(copy, "rb") as file:
+            name = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
         rename(copy, folder / name)
     except OSError as error:  # usually a full disk
         raise UserError(f"cannot copy the input to {folder}: {error}", hint="set UNMASK_CACHE=FOLDER") from None

@@ -1,13 +1,12 @@
-"""Texts → token numbers, and where their words and sentences start.
+"""Encode documents: token ids, and the tokens at which words and sentences start.
 
-Boundaries come from the characters a token covers, never from marks such as `##` or `Ġ`, so that they hold
-for every tokenizer. A word is what `text.word_ids` says (by segmenter in Chinese); a token starts one when
-its first character that is not a space lies in another word than the last character of the token before. So a
-token inside a word, and the second byte of a character, start none; a token that is only spaces belongs to
-the word that follows.
+Boundaries are computed from the characters that a token covers, not from prefixes such as `##` or `Ġ`, so they are correct for
+every tokenizer. Words are defined by `segmentation.word_ids` (a segmenter for Chinese). A token starts a word if its first
+character that is not a space is in a different word than the last character of the previous token. A token inside a word and
+the second byte of a character therefore start no word. A token that consists of spaces belongs to the next word.
 
-Documents are joined and worked on together: numpy costs some microseconds a call, and a corpus of lines has
-ten thousand documents in a megabyte.
+Documents are joined and processed together, because a numpy call takes some microseconds and a megabyte of short lines has ten
+thousand documents.
 """
 
 from dataclasses import dataclass
@@ -21,23 +20,23 @@ from unmask.text.flags import DOCUMENT, SENTENCE, WORD
 from unmask.text.segmentation import Language, detect_language, sentence_starts, word_ids
 from unmask.text.tokenizer import Tokenizer
 
-AT_ONCE = 1 << 16  # characters tokenized at once: the library needs some 200 bytes per token while it does
+BATCH_CHARS = 1 << 16  # characters tokenized at a time: the library needs about 200 bytes per token meanwhile
 
 
 @dataclass(slots=True)
 class EncodeTask:
-    """One document on its way to a worker."""
+    """A document for a worker to encode."""
 
     text: str
     heldout: bool = False
-    sampled: bool = False  # wanted: its MinHash signature
-    tail: float = 0.0  # share of the document, at its end, that is held out while the rest is trained on
-    alone: bool = False  # the corpus has no other document
+    sampled: bool = False  # compute its MinHash signature
+    tail: float = 0.0  # fraction of the document, at its end, that is held out
+    alone: bool = False  # it is the only document of the corpus
 
 
 @dataclass(slots=True)
 class SplitArrays:
-    """Documents of one split, as the store keeps them but counted from 0; each ends with [SEP]."""
+    """Documents of one split in the layout of the store, with offsets from 0. Each document ends with [SEP]."""
 
     tokens: np.ndarray  # (N,) uint16 | uint32
     flags: np.ndarray  # (N,) uint8
@@ -51,45 +50,45 @@ class EncodeResult:
     train: SplitArrays
     heldout: SplitArrays
     signatures: np.ndarray  # (sampled documents, 64) uint32
-    without_tokens: int  # documents of which the tokenizer left nothing
+    without_tokens: int  # number of documents for which the tokenizer returned no token
 
 
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids (n,), flags (n,), first tokens of sentences (s,)
 
 
 class DocumentEncoder:
-    """Turns batches of documents into arrays; `language` is one for all, or "auto": each document's own."""
+    """Encodes batches of documents. `language` is "auto" to detect it per document."""
 
     def __init__(self, tokenizer: Tokenizer, language: str):
         self.tokenizer, self.language = tokenizer, language
-        self.pieces = FastWordPiece(tokenizer) if FastWordPiece.supports_tokenizer(tokenizer) else None
+        self.wordpiece = FastWordPiece(tokenizer) if FastWordPiece.supports_tokenizer(tokenizer) else None
         self.dtype = np.dtype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
 
     def __call__(self, batch: list[EncodeTask]) -> EncodeResult:
-        languages = [self._language(work.text) for work in batch]
-        signatures = [minhash_signature(w.text, language) for w, language in zip(batch, languages) if w.sampled]
-        encoded: list[Encoded] = [_NOTHING] * len(batch)
-        # Apart by language, and by what `pieces` can do: one odd character must not slow down a whole batch.
+        languages = [self._language(task.text) for task in batch]
+        signatures = [minhash_signature(task.text, lang) for task, lang in zip(batch, languages) if task.sampled]
+        encoded: list[Encoded] = [_EMPTY] * len(batch)
+        # Group by language and by whether the fast path applies: one odd character must not slow down the whole batch.
         groups: dict[tuple[Language, bool], list[int]] = {}
-        for i, (work, language) in enumerate(zip(batch, languages)):
-            quick = self.pieces is not None and self.pieces.supports(work.text)
-            groups.setdefault((language, quick), []).append(i)
-        for (language, _), here in groups.items():
-            for i, document in zip(here, self.encode([batch[i].text for i in here], language)):
+        for i, (task, language) in enumerate(zip(batch, languages)):
+            fast = self.wordpiece is not None and self.wordpiece.supports(task.text)
+            groups.setdefault((language, fast), []).append(i)
+        for (language, _), indices in groups.items():
+            for i, document in zip(indices, self.encode([batch[i].text for i in indices], language)):
                 encoded[i] = document
         train: list[Encoded] = []
         heldout: list[Encoded] = []
-        for work, document in zip(batch, encoded):
+        for task, document in zip(batch, encoded):
             if not len(document[0]):
                 continue
-            if work.tail:
-                head, end = _cut(document, work.tail)
-                if end is not None:
-                    heldout.append(end)
-                # one sentence cannot be cut: then all of it is held out, unless nothing would be left
-                (train if end is not None or work.alone else heldout).append(head)
+            if task.tail:
+                head, tail = _split_tail(document, task.tail)
+                if tail is not None:
+                    heldout.append(tail)
+                # A document of one sentence cannot be split: it is held out, unless the training split would be empty.
+                (train if tail is not None or task.alone else heldout).append(head)
             else:
-                (heldout if work.heldout else train).append(document)
+                (heldout if task.heldout else train).append(document)
         sep, empty = self.tokenizer.sep, np.zeros((0, 64), np.uint32)
         return EncodeResult(
             _join(train, sep, self.dtype),
@@ -99,21 +98,21 @@ class DocumentEncoder:
         )
 
     def encode(self, texts: list[str], language: Language) -> list[Encoded]:
-        """Every text on its own; a text without tokens gives empty arrays."""
+        """Encode every text separately. A text without tokens gets empty arrays."""
         lengths = np.array([len(text) + 1 for text in texts])
-        bases = np.cumsum(lengths) - lengths  # where each text starts in the joined one
+        bases = np.cumsum(lengths) - lengths  # offset of each text in the joined text
         sentences = [sentence_starts(text, language) for text in texts]
         starts = np.concatenate([s + base for s, base in zip(sentences, bases.tolist())])
         joined = "\n".join([*texts, ""])
         words = word_ids(joined, language)
         space = words < 0
-        # The line breaks between texts count as words, so that spaces at a text's end do not reach the next.
+        # The line breaks between texts count as words, so that spaces at the end of a text do not belong to the next word.
         words[bases + lengths - 1] = len(joined) + np.arange(len(texts))
-        if self.pieces is not None and self.pieces.supports(joined):
-            ids, spans = self.pieces.encode(joined, space)
+        if self.wordpiece is not None and self.wordpiece.supports(joined):
+            ids, spans = self.wordpiece.encode(joined, space)
         else:
             ids, spans = self._tokenize(texts, sentences, bases)
-        firsts = np.searchsorted(spans[:, 0], bases)  # each text's first token
+        firsts = np.searchsorted(spans[:, 0], bases)  # first token of each text
         flags, sentence_tokens = boundaries(words, spans, starts, firsts)
         token_ends = np.append(firsts[1:], len(ids))
         s_firsts = np.searchsorted(sentence_tokens, firsts)
@@ -131,27 +130,27 @@ class DocumentEncoder:
     def _tokenize(
         self, texts: list[str], sentences: list[np.ndarray], bases: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """ids (n,) and spans (n, 2) in characters of the joined text; long texts are cut between sentences."""
+        """Return ids (n,) and spans (n, 2) in characters of the joined text. Long texts are split between sentences."""
         ids, spans = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
-        waiting: list[str] = []
-        places: list[int] = []
+        pending: list[str] = []
+        offsets: list[int] = []
 
         def flush() -> None:
-            for encoding, place in zip(self.tokenizer.encode_batch(waiting), places):
+            for encoding, offset in zip(self.tokenizer.encode_batch(pending), offsets):
                 ids.append(np.array(encoding.ids, np.int64))
                 # fromiter over the flattened pairs: twice as fast as np.array on a list of tuples
                 flat = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(encoding))
-                spans.append(flat.reshape(-1, 2) + place)
-            waiting.clear()
-            places.clear()
+                spans.append(flat.reshape(-1, 2) + offset)
+            pending.clear()
+            offsets.clear()
 
         size = 0
         for text, starts, base in zip(texts, sentences, bases.tolist()):
-            for begin, end in pairwise(_cuts(text, starts)):
-                waiting.append(text[begin:end])
-                places.append(base + begin)
+            for begin, end in pairwise(_split_points(text, starts)):
+                pending.append(text[begin:end])
+                offsets.append(base + begin)
                 size += end - begin
-                if size >= AT_ONCE:
+                if size >= BATCH_CHARS:
                     flush()
                     size = 0
         flush()
@@ -161,11 +160,11 @@ class DocumentEncoder:
 def boundaries(
     words: np.ndarray, spans: np.ndarray, starts: np.ndarray, firsts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flags of the tokens, and the tokens at which sentences start.
+    """Return the flags (tokens,) and the tokens at which sentences start.
 
-    `words` (characters,): the word each is in, -1 for spaces; `spans` (tokens, 2): characters each covers;
-    `starts`: characters at which sentences begin; `firsts`: first token of each document (of a document
-    without tokens, that of the next). Below: "ab c" as the tokens "a", "b", " c" (with its space).
+    `words` (characters,): word number of each character, -1 for spaces. `spans` (tokens, 2): characters of each token.
+    `starts`: first characters of the sentences. `firsts`: first token of each document; a document without tokens has
+    that of the next document. The example is "ab c" with the tokens "a", "b", " c" (with its space).
 
     >>> flags, sentences = boundaries(
     ...     np.array([0, 0, -1, 1]), np.array([[0, 1], [1, 2], [2, 4]]), np.array([0, 3]), np.array([0])
@@ -181,11 +180,11 @@ def boundaries(
     word_at = np.append(words, -1)
     first = solid[spans[:, 0]]
     first_word = word_at[first]
-    blank = first >= spans[:, 1]  # only spaces, or nothing at all
-    last_word = np.where(blank, first_word, word_at[spans[:, 1] - 1])
+    only_spaces = first >= spans[:, 1]  # or no character at all
+    last_word = np.where(only_spaces, first_word, word_at[spans[:, 1] - 1])
     flags = np.zeros(len(spans), np.uint8)
     flags[1:][first_word[1:] != last_word[:-1]] = WORD
-    # The first token at or after each sentence's first character; a sentence without any token vanishes.
+    # The first token at or after each sentence's first character. A sentence without tokens is dropped.
     documents = firsts[firsts < len(spans)]
     sentences = np.unique(np.append(documents, np.searchsorted(np.maximum.accumulate(first), starts)))
     sentences = sentences[sentences < len(spans)]
@@ -194,32 +193,32 @@ def boundaries(
     return flags, sentences
 
 
-_NOTHING: Encoded = (np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64))
+_EMPTY: Encoded = (np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, np.int64))
 
 
-def _cuts(text: str, starts: np.ndarray) -> list[int]:
-    """Where to cut a long text; the space between sentences goes with the second, as byte-level BPE has it."""
-    cuts = [0]
-    if len(text) > AT_ONCE:
-        after = np.searchsorted(starts, np.arange(AT_ONCE, len(text), AT_ONCE))
-        for cut in np.unique(starts[after[after < len(starts)]]).tolist():
-            while cut > 0 and text[cut - 1].isspace():
-                cut -= 1
-            if cut > cuts[-1]:
-                cuts.append(cut)
-    return [*cuts, len(text)]
+def _split_points(text: str, starts: np.ndarray) -> list[int]:
+    """Return where to split a long text. The space between sentences goes to the second, as in byte-level BPE."""
+    points = [0]
+    if len(text) > BATCH_CHARS:
+        after = np.searchsorted(starts, np.arange(BATCH_CHARS, len(text), BATCH_CHARS))
+        for point in np.unique(starts[after[after < len(starts)]]).tolist():
+            while point > 0 and text[point - 1].isspace():
+                point -= 1
+            if point > points[-1]:
+                points.append(point)
+    return [*points, len(text)]
 
 
-def _cut(document: Encoded, tail: float) -> tuple[Encoded, Encoded | None]:
-    """In two, before the sentence nearest to the last `tail` of the tokens; None for one that is one sentence."""
+def _split_tail(document: Encoded, fraction: float) -> tuple[Encoded, Encoded | None]:
+    """Split before the sentence nearest to the last `fraction` of the tokens. The tail of a single sentence is None."""
     ids, flags, sentences = document
     if len(sentences) < 2:
         return document, None
-    at = int(np.argmin(np.abs(sentences[1:] - len(ids) * (1 - tail)))) + 1
-    token = int(sentences[at])
-    second = flags[token:].copy()
-    second[0] |= DOCUMENT
-    return (ids[:token], flags[:token], sentences[:at]), (ids[token:], second, sentences[at:] - token)
+    sentence = int(np.argmin(np.abs(sentences[1:] - len(ids) * (1 - fraction)))) + 1
+    token = int(sentences[sentence])
+    tail_flags = flags[token:].copy()
+    tail_flags[0] |= DOCUMENT
+    return (ids[:token], flags[:token], sentences[:sentence]), (ids[token:], tail_flags, sentences[sentence:] - token)
 
 
 def _join(documents: list[Encoded], sep: int, dtype: np.dtype) -> SplitArrays:
@@ -229,8 +228,8 @@ def _join(documents: list[Encoded], sep: int, dtype: np.dtype) -> SplitArrays:
     tokens: np.ndarray = np.full(int(lengths.sum()), sep, dtype)
     flags = np.zeros(len(tokens), np.uint8)
     sentences = [np.zeros(0, np.int64)]
-    for (ids, marks, starts), at in zip(documents, first.tolist()):
-        tokens[at : at + len(ids)] = ids
-        flags[at : at + len(ids)] = marks
-        sentences.append(starts + at)
+    for (ids, document_flags, starts), offset in zip(documents, first.tolist()):
+        tokens[offset : offset + len(ids)] = ids
+        flags[offset : offset + len(ids)] = document_flags
+        sentences.append(starts + offset)
     return SplitArrays(tokens, flags, first, np.concatenate(sentences), np.cumsum(counts) - counts)

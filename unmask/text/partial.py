@@ -25,13 +25,13 @@ OFFSETS = ("documents", "sentences", "document_sentences")
 
 
 @contextmanager
-def build_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def build_lock(folder: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Let one process build in `folder`; others wait for it, since they need the same store."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             file = open(folder / "lock", "a+")  # noqa: SIM115 - closed by the `with` below
-        except FileNotFoundError:  # published by its owner just now
+        except FileNotFoundError:  # its owner has just published it
             continue
         with file:
             waited = False
@@ -42,14 +42,14 @@ def build_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
                 except BlockingIOError:
                     if not waited:
                         file.seek(0)
-                        say(f"waiting for process {file.read().strip() or '?'}, which is building the same store")
+                        log(f"waiting for process {file.read().strip() or '?'}, which is building the same store")
                         waited = True
                     time.sleep(0.1)
             try:
-                ours = os.path.samestat(os.fstat(file.fileno()), os.stat(folder / "lock"))
+                is_current = os.path.samestat(os.fstat(file.fileno()), os.stat(folder / "lock"))
             except FileNotFoundError:
-                ours = False
-            if not ours:  # the folder was published or abandoned while we waited: look again
+                is_current = False
+            if not is_current:  # the folder was published or removed while this process waited: try again
                 continue
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
@@ -155,11 +155,11 @@ def count_split(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict
         joined = block if last is None else np.append(last, block)
         single += int((np.diff(joined) == 1).sum())
         last = block[-1:]
-    # GPT-2's unknown token is the one that ends a document: such a tokenizer can write every text.
+    # GPT-2's unknown token is the end-of-document token, because its tokenizer can encode every text.
     tokens, unknown = int(counts.sum()), 0 if tokenizer.unk == tokenizer.sep else int(counts[tokenizer.unk])
     counts[tokenizer.sep] -= documents
     return {
-        "tokens": tokens,  # one [SEP] per document among them
+        "tokens": tokens,  # including one [SEP] per document
         "documents": documents,
         "sentences": (split / "sentences.bin").stat().st_size // 8 - 1,
         "words": words,

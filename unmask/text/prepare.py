@@ -87,14 +87,14 @@ def prepare(
     key = _key(parts)
     path = Path(out) if out is not None else _cache_path(corpus, key)
     report = progress or (lambda done, total, message: None)
-    if _is_there(path, key, parts):
-        report(1, 1, "already there")
+    if _is_complete(path, key, parts):
+        report(1, 1, "already prepared")
     else:
         partial = path.with_name(f"{path.name}.partial-{key}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with build_lock(partial, lambda message: report(0, corpus.bytes(), message)):
-                if not _is_there(path, key, parts):  # another process may have built it while we waited
+                if not _is_complete(path, key, parts):  # another process may have built it while we waited
                     _Build(corpus, tokenizer, settings, partial, parts, report).run()
                     _publish(partial, path, key, parts)
         except OSError as error:
@@ -294,7 +294,7 @@ class _Build:
 # ------------------------------------------------------------------------------------------- folders and files
 
 
-def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
+def _is_complete(path: Path, key: str, parts: dict[str, Any]) -> bool:
     """Return whether the complete store exists; raises UserError if the folder contains something else."""
     meta = read_meta(path)
     if meta is None:
@@ -319,7 +319,7 @@ def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None
     try:
         rename(partial, path)  # `path` does not exist or is an empty folder
     except OSError:
-        if not _is_there(path, key, parts):
+        if not _is_complete(path, key, parts):
             raise
         shutil.rmtree(partial)
     (path / "lock").unlink(missing_ok=True)  # held until now, so that no other process started a new build

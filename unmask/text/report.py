@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 20  # located problems kept per kind; all are counted
-SHOWN = 5  # of them printed
+MAX_LOCATED = 20  # problems per kind that are saved with their location; all are counted
+MAX_PRINTED = 5  # problems per kind that are printed with their location
 
 KINDS = {
     "skipped_files": "files skipped",
@@ -54,16 +54,16 @@ class Report:
     files: int = 0
     documents: int = 0
     characters: int = 0
-    bytes: int = 0  # read so far, on disk (compressed as it lies there)
+    bytes: int = 0  # read so far, as stored on disk (compressed)
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
-    _kept: Counter[str] = field(default_factory=Counter, repr=False)
+    _located: Counter[str] = field(default_factory=Counter, repr=False)
 
     def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
         assert kind in KINDS, kind
         self.counts[kind] += count
-        if self._kept[kind] < KEPT:
-            self._kept[kind] += 1
+        if self._located[kind] < MAX_LOCATED:
+            self._located[kind] += 1
             self.problems.append(Problem(kind, source, line, what))
 
     def __str__(self) -> str:
@@ -78,8 +78,8 @@ class Report:
         for kind, label in KINDS.items():
             if self.counts[kind]:
                 lines.append(f"{self.counts[kind]:,} {label}")
-                places = [f"  {problem}" for problem in self.problems if problem.kind == kind]
-                lines += places[:SHOWN] + ["  …"] * (len(places) > SHOWN)
+                located = [f"  {problem}" for problem in self.problems if problem.kind == kind]
+                lines += located[:MAX_PRINTED] + ["  …"] * (len(located) > MAX_PRINTED)
         return lines
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,17 +1,20 @@
-"""Rows: the store's tokens as training rows, each found in O(1) from its address.
+"""RowDataset: the tokens of a store as training rows; row i of epoch e is computed in O(1).
 
-Three kinds. `stream` (RoBERTa's full sentences): the text is one long run of tokens in which documents end with
-`[SEP]`; row i is the i-th window of it, moved by an offset that changes each epoch, and started at a word. No row is
-padded. With `apart`, its documents are numbered, and tokens see their own document only; the row's [CLS] belongs to the
-first. `pairs` (BERT's NSP): a chunk of whole sentences is cut in two, and half the time its second part is replaced
-by text of another document. `order` (ALBERT's SOP): the same two parts, half the time the second one first.
+| kind | row |
+|---|---|
+| `stream` (RoBERTa's full sentences) | window i of the whole text, in which documents end with `[SEP]`; never padded |
+| `pairs` (BERT's NSP) | a chunk of sentences split in two; with probability 0.5 the second part is text of another document |
+| `order` (ALBERT's SOP) | a chunk of sentences split in two; with probability 0.5 the parts are swapped |
 
-Labels: `nsp` 0 = B follows A, 1 = B is from elsewhere; `sop` 0 = in order, 1 = swapped, as Google's code and transformers
-have it. A tokenizer without a cls token (T5) has rows that begin with the text. The special tokens of a pair stand where the
-tokenizer's own rule puts them: RoBERTa's has two between the halves, and no segments.
+Windows are shifted by an offset that changes with each epoch, and start at a word. With `same_document`, a token attends only to
+tokens of its own document; the row's [CLS] belongs to the first one.
+
+Labels, as in Google's code and transformers: `nsp` 0 = B follows A, 1 = B is from another document; `sop` 0 = in order, 1 =
+swapped. If the tokenizer has no cls token (T5), rows start with the text. The special tokens of a pair are placed by the
+tokenizer's post-processor: RoBERTa's inserts two tokens between the parts and has no segments.
 """
 
-from bisect import bisect_right  # it reads a few values of a large array, and only those are verified
+from bisect import bisect_right  # np.searchsorted would read and verify the whole LazyArray
 from collections.abc import Sequence
 from typing import Literal
 
@@ -26,19 +29,22 @@ from unmask.text.store import Split
 from unmask.text.tokenizer import Tokenizer
 
 Kind = Literal["stream", "pairs", "order"]
-SNAP = 32  # tokens looked at for the start of a word
+MAX_SHIFT_TO_WORD = 32  # tokens that are searched for the start of a word
 
 
-class Rows:
-    def __init__(self, split: Split, tokenizer: Tokenizer, seed: int, kind: Kind = "stream", apart: bool = False):
-        self.split, self.seed, self.kind, self.apart = split, seed, kind, apart
-        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # what a row of the stream begins with
-        self.frame = [np.array(self.first, np.int64), np.array([tokenizer.sep])]  # special tokens around its text
+class RowDataset:
+    def __init__(
+        self, split: Split, tokenizer: Tokenizer, seed: int, kind: Kind = "stream", same_document: bool = False
+    ):
+        self.split, self.seed, self.kind, self.same_document = split, seed, kind, same_document
+        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # first tokens of a row of the stream
+        # special tokens before, between and after the texts of a row
+        self.special_tokens = [np.array(self.first, np.int64), np.array([tokenizer.sep])]
         self.tokenizer, self.pad = tokenizer, tokenizer.pad
         if kind != "stream":
-            around = pair_special_tokens(tokenizer)
-            self.frame = [np.array([id for id, _ in part], np.int64) for part in around]
-            self.segments = [np.array([segment for _, segment in part], np.int64) for part in around]
+            layout = pair_special_tokens(tokenizer)
+            self.special_tokens = [np.array([id for id, _ in part], np.int64) for part in layout]
+            self.segments = [np.array([segment for _, segment in part], np.int64) for part in layout]
         if kind == "pairs":
             self._check_pairs()
 
@@ -64,79 +70,78 @@ class Rows:
         return chunks
 
     def example(self, epoch: int, i: int, step_config: StepConfig) -> Example:
-        make = self._stream if self.kind == "stream" else self._pair
-        return make(epoch, i, step_config)
+        return (self._stream if self.kind == "stream" else self._pair)(epoch, i, step_config)
 
     def _stream(self, epoch: int, i: int, step_config: StepConfig) -> Example:
         tokens, flags = self.split.tokens, self.split.flags
         total, width = len(tokens), step_config.length - len(self.first) - 1
         if total <= width:
-            start, body, marks = 0, tokens[:], flags[:]
+            start, row, row_flags = 0, tokens[:], flags[:]
         else:
             shift = int(generator(self.seed, "shift", epoch, step_config.index).integers(width))
             start = (shift + i * width) % total
-            words = np.flatnonzero(flags[start : start + SNAP] & WORD)
+            words = np.flatnonzero(flags[start : start + MAX_SHIFT_TO_WORD] & WORD)
             start += int(words[0]) if len(words) else 0
-            take = np.arange(start, start + width) % total if start + width > total else slice(start, start + width)
-            body, marks = tokens[take], flags[take]
-        example = self._row(body, flags=[marks])
-        if self.apart:
+            window = np.arange(start, start + width) % total if start + width > total else slice(start, start + width)
+            row, row_flags = tokens[window], flags[window]
+        example = self._row(row, flags=[row_flags])
+        if self.same_document:
             assert example.flags is not None
             starts = (example.flags & DOCUMENT) > 0
-            starts[: len(self.first) + 1] = False  # [CLS] is of the document that follows it
+            starts[: len(self.first) + 1] = False  # [CLS] belongs to the first document
             example.document_ids = np.cumsum(starts)
         return example
 
     def _pair(self, epoch: int, i: int, step_config: StepConfig) -> Example:
         rng = generator(self.seed, "pair", epoch, i, step_config.index)
         first, last = (int(x) for x in self.split.chunks(bert_equivalent_length(step_config.length, self.tokenizer))[i])
-        cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
-        true = rng.random() < 0.5
+        cut = first + int(rng.integers(1, last - first))  # first sentence of B in a positive pair
+        positive = rng.random() < 0.5
         a = self._span(first, cut)
         b = self._span(cut, last)
-        if self.kind == "pairs" and not true:
+        if self.kind == "pairs" and not positive:
             b = self._sample_other_document(first, b[1] - b[0], rng)
-        budget = step_config.length - sum(map(len, self.frame))
+        budget = step_config.length - sum(map(len, self.special_tokens))
         while (a[1] - a[0]) + (b[1] - b[0]) > budget:
             over = (a[1] - a[0]) + (b[1] - b[0]) - budget
             if a[1] - a[0] > b[1] - b[0]:
                 a = _shorten(a, min(over, max(1, (a[1] - a[0]) - (b[1] - b[0]))), rng)
             else:
                 b = _shorten(b, min(over, max(1, (b[1] - b[0]) - (a[1] - a[0]))), rng)
-        if self.kind == "order" and not true:
+        if self.kind == "order" and not positive:
             a, b = b, a
         tokens, flags = self.split.tokens, self.split.flags
         example = self._row(*(tokens[slice(*x)] for x in (a, b)), flags=[flags[slice(*x)] for x in (a, b)])
         before, between, after = self.segments
-        second = after[-1] if len(after) else 0  # RoBERTa's rule has no segments
+        second = after[-1] if len(after) else 0  # RoBERTa has no segments
         halves = np.zeros(a[1] - a[0], np.int64), np.full(b[1] - b[0], second)
         example.token_type_ids = np.concatenate([before, halves[0], between, halves[1], after])
-        example.labels["nsp" if self.kind == "pairs" else "sop"] = np.array([0 if true else 1])
+        example.labels["nsp" if self.kind == "pairs" else "sop"] = np.array([0 if positive else 1])
         return example
 
     def _row(self, *parts: np.ndarray, flags: Sequence[np.ndarray]) -> Example:
-        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; special tokens have no flag."""
-        ids, out = [self.frame[0]], [np.zeros(len(self.frame[0]), np.uint8)]
-        for part, marks, after in zip(parts, flags, self.frame[1:], strict=True):
+        """Return [CLS] A [SEP], or [CLS] A [SEP] B [SEP]. Special tokens have no flag."""
+        ids, out = [self.special_tokens[0]], [np.zeros(len(self.special_tokens[0]), np.uint8)]
+        for part, part_flags, after in zip(parts, flags, self.special_tokens[1:], strict=True):
             ids += [part, after]
-            out += [marks, np.zeros(len(after), np.uint8)]
+            out += [part_flags, np.zeros(len(after), np.uint8)]
         return Example(np.concatenate(ids, dtype=np.int64), flags=np.concatenate(out, dtype=np.uint8))
 
     def _span(self, first: int, last: int) -> tuple[int, int]:
-        """Token range of sentences first … last − 1, which are of one document."""
+        """Return the token range of sentences [first, last) of one document."""
         return int(self.split.sentences[first]), self.split.sentence_end(last - 1)
 
     def _sample_other_document(self, sentence: int, tokens: int, rng: np.random.Generator) -> tuple[int, int]:
         """Sample about `tokens` tokens of whole sentences from a document other than that of `sentence`."""
         bounds = self.split.document_sentences
-        home = bisect_right(bounds, sentence) - 1
-        low, high = int(bounds[home]), int(bounds[home + 1])
+        document = bisect_right(bounds, sentence) - 1
+        low, high = int(bounds[document]), int(bounds[document + 1])
         pick = int(rng.integers(int(bounds[-1]) - (high - low)))
         pick += high - low if pick >= low else 0
-        there = bisect_right(bounds, pick) - 1
+        document_end = int(bounds[bisect_right(bounds, pick)])
         start = int(self.split.sentences[pick])
-        end = pick + 1 + int(np.searchsorted(self.split.sentences[pick + 1 : int(bounds[there + 1])], start + tokens))
-        return self._span(pick, min(end, int(bounds[there + 1])))
+        end = pick + 1 + int(np.searchsorted(self.split.sentences[pick + 1 : document_end], start + tokens))
+        return self._span(pick, min(end, document_end))
 
 
 def _shorten(span: tuple[int, int], by: int, rng: np.random.Generator) -> tuple[int, int]:

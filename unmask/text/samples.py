@@ -26,12 +26,12 @@ class Sample:
     what: str
     package: str  # name==version on PyPI; empty: nothing to install
     module: str
-    pattern: str  # of the files inside the module's folder
+    pattern: str  # glob of the files in the module's folder
     licence: str
     size: float  # MB of text
     column: str = "text"
     documents: str = "auto"
-    labels: str = ""  # what the labels are and where; empty: none
+    labels: str = ""  # where the labels are and what they mean; empty: no labels
     html: bool = False  # <br /> are line breaks
 
     @property
@@ -195,6 +195,4 @@ def _docstrings(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             nodes += reversed(node.body)
             if text := ast.get_docstring(node):
-                yield (
-                    text.strip().encode("utf-8", "replace").decode("utf-8")
-                )  # a docstring may contain a lone surrogate
+                yield text.strip().encode("utf-8", "replace").decode("utf-8")  # it may contain a lone surrogate

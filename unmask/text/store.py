@@ -57,9 +57,9 @@ USED = "used"  # an empty file; its modification time is the last use of the sto
 class Split:
     """One side of the held-out split; its arrays are memory-mapped, read-only and verified before they are used."""
 
-    def __init__(self, path: Path, dtype: str, counts: dict[str, Any], hint: str, summed: bool):
-        """`hint`: how to rebuild the store; `summed`: whether it has checksums."""
-        self.path, self.counts, self.summed = path, counts, summed
+    def __init__(self, path: Path, dtype: str, counts: dict[str, Any], hint: str, has_checksums: bool):
+        """`hint`: the command that rebuilds the store."""
+        self.path, self.counts, self.has_checksums = path, counts, has_checksums
         tokens, documents, sentences = counts["tokens"], counts["documents"], counts["sentences"]
         shapes = {
             "tokens": (np.dtype(dtype), tokens),
@@ -68,10 +68,10 @@ class Split:
             "sentences": (np.dtype("int64"), sentences + 1),
             "document_sentences": (np.dtype("int64"), documents + 1),
         }
-        self.dtypes = {name: kind for name, (kind, _) in shapes.items()}
+        self.dtypes = {name: value_type for name, (value_type, _) in shapes.items()}
         self.files = {
-            name: ChecksummedFile(path / f"{name}.bin", count * kind.itemsize, hint, summed)
-            for name, (kind, count) in shapes.items()
+            name: ChecksummedFile(path / f"{name}.bin", count * value_type.itemsize, hint, has_checksums)
+            for name, (value_type, count) in shapes.items()
         }
         arrays = {name: file.map(self.dtypes[name]) for name, file in self.files.items()}
         self.tokens, self.flags = arrays["tokens"], arrays["flags"]
@@ -95,7 +95,7 @@ class Split:
         """
         if length not in self._chunks:
             path = self.path / f"chunks-{length}.bin"
-            if not path.exists() or (self.summed and not checksums_path(path).exists()):
+            if not path.exists() or (self.has_checksums and not checksums_path(path).exists()):
                 blocks = pair_chunks(self.read, self.counts["documents"], length)
                 try:
                     write_with_checksums(path, (block.tobytes() for block in blocks))
@@ -116,7 +116,7 @@ class Split:
         path = self.path / f"chunks-{length}.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
             text = path.read_bytes()
-            if not self.summed or checksums_path(path).read_bytes() == compute_checksums(io.BytesIO(text)):
+            if not self.has_checksums or checksums_path(path).read_bytes() == compute_checksums(io.BytesIO(text)):
                 return int(json.loads(text)["truncated"])
         count = self._count_truncated(length)
         with suppress(OSError):  # a read-only store counts again next time
@@ -143,12 +143,14 @@ class TokenStore:
 
     def __init__(self, path: Path, meta: dict[str, Any]):
         self.path, self.meta = path, meta
-        summed, hint = has_sums(path), rebuild(path)
-        self.notes = [] if summed else [f"{path} has no checksums (an older version wrote it): {NO_CHECKSUMS}"]
-        if summed:
+        checksums, hint = has_checksums(path), rebuild_command(path)
+        self.notes = [] if checksums else [f"{path} has no checksums (an older version wrote it): {NO_CHECKSUMS}"]
+        if checksums:
             verify_folder(path / "tokenizer", hint)
         try:
-            self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name], hint, summed) for name in SPLITS)
+            self.train, self.heldout = (
+                Split(path / name, meta["dtype"], meta[name], hint, checksums) for name in SPLITS
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
@@ -218,22 +220,22 @@ def read_meta(path: Path) -> dict[str, Any] | None:
     file = path / "meta.json"
     if not file.is_file():
         return None
-    text = read_checked(file, rebuild(path), has_sums(path))
+    text = read_checked(file, rebuild_command(path), has_checksums(path))
     try:
         meta = parse_json(text)
     except ValueError as error:  # possible only in a store without checksums
-        raise UserError(f"cannot read {file}: {error}", hint=rebuild(path)) from None
+        raise UserError(f"cannot read {file}: {error}", hint=rebuild_command(path)) from None
     if not isinstance(meta, dict):
-        raise UserError(f"{file} does not describe a token store", hint=rebuild(path))
+        raise UserError(f"{file} does not describe a token store", hint=rebuild_command(path))
     return meta
 
 
-def has_sums(path: Path) -> bool:
+def has_checksums(path: Path) -> bool:
     """Return whether a store was written with checksums. Any checksum file counts, so that a lost one is detected."""
     return any(checksums_path(path / name).exists() for name in ("meta.json", "train/tokens.bin"))
 
 
-def rebuild(path: Path) -> str:
+def rebuild_command(path: Path) -> str:
     """Return the command that rebuilds a damaged store."""
     folder = quote(path)
     if path.resolve().parent == (cache_dir() / "stores").resolve():

@@ -1,4 +1,4 @@
-"""What the special tokens of a new tokenizer are called, and where they stand in a row: one template per tradition.
+"""Templates of special tokens for new tokenizers: their names, ids and positions in a row.
 
 | template | ids 0, 1, … | one text | two texts |
 |---|---|---|---|
@@ -8,8 +8,8 @@
 | t5 | <pad> </s> <unk>; last <extra_id_99> … <extra_id_0> | A </s> | A </s> B </s> |
 | gpt2 | <\\|endoftext\\|> | A | A B |
 
-A token plays a role: `pad`, `unk`, `cls` (begins a row), `sep` (ends a text), `mask`. T5 and GPT-2 have no `cls` and no
-`mask`; GPT-2's one token plays the three other roles.
+A token has one or more roles: `pad`, `unk`, `cls` (starts a row), `sep` (ends a text), `mask`. T5 and GPT-2 have no `cls` and
+no `mask`. GPT-2 uses one token for the other three roles.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-SENTINELS = 100  # of T5: what stands for the spans that were taken out
+SENTINELS = 100  # T5's placeholders of removed spans
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,22 @@ class Template:
 
     @property
     def tokens(self) -> list[str]:
-        """Those at the beginning of the vocabulary."""
+        """Return the special tokens at the start of the vocabulary."""
         return list(dict.fromkeys(self.roles.values()))
 
     def set_post_processor(self, backend: tokenizers.Tokenizer) -> None:
-        """The special tokens are put around a text, for those who ask, after what the tokenizer does already."""
+        """Add a step that inserts the special tokens, after the post-processor that the tokenizer has already."""
         used = {part.split(":")[0] for part in self.pair} - {"$A", "$B"}
         if not used:
             return
-        named = [(token, backend.token_to_id(token)) for token in sorted(used)]
-        around = processors.TemplateProcessing(single=self.single, pair=self.pair, special_tokens=named)
-        before = backend.post_processor
-        backend.post_processor = around if before is None else processors.Sequence([before, around])
+        ids = [(token, backend.token_to_id(token)) for token in sorted(used)]
+        step = processors.TemplateProcessing(single=self.single, pair=self.pair, special_tokens=ids)
+        existing = backend.post_processor
+        backend.post_processor = step if existing is None else processors.Sequence([existing, step])
 
 
 def add_special_tokens(backend: tokenizers.Tokenizer, tokens: Iterable[str], mask: str | None) -> None:
-    """Tokens recognised in the text itself; `mask` takes the blank before it too, as a word would."""
+    """Add tokens that are recognized in the text itself. `mask` includes the space before it, as a word does."""
     backend.add_special_tokens(
         [AddedToken(token, special=True, normalized=False, lstrip=token == mask) for token in tokens]
     )
@@ -78,9 +78,9 @@ BERT_SPECIAL_TOKENS = tuple(TEMPLATES["bert"].tokens)
 
 
 def find_roles(vocabulary: dict[str, int], named: dict[str, str]) -> dict[str, int | None]:
-    """role → id, by the names given (`pad_token`, …, `eos_token` in a config), else by those of the templates.
+    """Return role → id, by the names in `named` (`pad_token`, …, `eos_token` of a config) or those of the templates.
 
-    A role that no token plays is None where the tokenizer is of a kind that has none; else -1: it is missing.
+    A role without a token is None if this type of tokenizer does not have it (GPT-2, T5), or -1 if it is missing.
 
     >>> find_roles({"a": 0, "<|endoftext|>": 1}, {})
     {'pad': 1, 'unk': 1, 'cls': None, 'sep': 1, 'mask': None}
@@ -90,17 +90,17 @@ def find_roles(vocabulary: dict[str, int], named: dict[str, str]) -> dict[str, i
     out: dict[str, int | None] = {}
     for role in ROLES:
         names = [named.get(role, ""), *(TEMPLATES[name].roles[role] for name in ("bert", "roberta"))]
-        # `if name`: a line of a vocabulary may be empty, and would be taken for what is not named.
+        # `if name`: a vocabulary may contain an empty line, which must not match an unnamed role.
         out[role] = next((vocabulary[name] for name in names if name and name in vocabulary), -1)
     if -1 not in out.values():
         return out
     end = vocabulary.get(named.get("eos") or _END)
     fallback: dict[str, int | None] = {}
-    if end is not None and out["sep"] in (-1, end):  # GPT-2, and others that name the token at which they stop
+    if end is not None and out["sep"] in (-1, end):  # GPT-2, and others with an eos token
         fallback = {"pad": end, "unk": end, "sep": end, "cls": None, "mask": None}
     elif "<extra_id_0>" in vocabulary:  # T5
         fallback = {"cls": None, "mask": None}
     elif out["unk"] != -1 and out["cls"] == out["sep"] == out["pad"] == -1 and ".</w>" in vocabulary:
-        # GPT's has no special token but <unk>: it is what ends a document here.
+        # GPT-1 has no special token but <unk>, so <unk> ends a document.
         fallback = {"pad": out["unk"], "sep": out["unk"], "cls": None, "mask": None}
     return {role: fallback.get(role, id) if id == -1 else id for role, id in out.items()}

@@ -3,11 +3,11 @@
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.vocabulary import bytes_to_unicode
 
-CHAR_TO_BYTE = {sign: byte for byte, sign in enumerate(bytes_to_unicode())}  # as byte-level pieces are written
+CHAR_TO_BYTE = {char: byte for byte, char in enumerate(bytes_to_unicode())}  # inverse of byte-level BPE's table
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
-    """The bytes of each id; a blank before them says that a word begins there.
+    """Return the bytes of each id, with a leading space if the token starts a word.
 
     >>> from unmask.recipe import TokenizerRecipe
     >>> t = Tokenizer.train(["aa aa"] * 3, TokenizerRecipe(vocab_size=8))

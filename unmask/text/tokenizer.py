@@ -9,7 +9,8 @@
 | byte | one per UTF-8 byte, in order of its value; never unknown | none: lossless when cased |
 
 Ids of a new tokenizer: the special tokens of its family's template (`templates.py`; BERT's [PAD] [UNK] [CLS] [SEP] [MASK]
-are 0 to 4), then the user's special tokens, then the pieces (`vocabulary.py`). Special tokens are recognized in the text itself, never split, never lower-cased.
+are 0 to 4), then the user's special tokens, then the subwords (`vocabulary.py`). Special tokens are recognized in the
+text itself and are never split or lower-cased.
 If subwords include the space before them (bpe, unigram), [MASK] includes that space too, as RoBERTa's does: in
 "the united [MASK]" it replaces " states". `strip_accents` removes every combining mark, including vowels in Thai or
 Hindi, as BERT does.
@@ -30,7 +31,7 @@ import tokenizers
 from tokenizers import processors
 
 from unmask.errors import UserError, command
-from unmask.files import is_there, new_file, read_object
+from unmask.files import new_file, path_exists, read_object
 from unmask.hub import resolve
 from unmask.json_checks import STRING, check
 from unmask.recipe import TokenizerRecipe
@@ -67,7 +68,7 @@ class Tokenizer:
         self.trained_on: dict[str, int] = {}  # documents, read_bytes, used_bytes; empty when loaded
         self.notes: list[str] = []  # assumptions made where its files are ambiguous
         vocabulary = backend.get_vocab(with_added_tokens=True)
-        self.size: int = max(vocabulary.values()) + 1  # ids of a foreign vocabulary may have holes
+        self.size: int = max(vocabulary.values()) + 1  # ids of other projects' vocabularies may have gaps
         self.special = np.zeros(self.size, bool)
         for i, added in backend.get_added_tokens_decoder().items():
             self.special[i] |= added.special
@@ -99,10 +100,12 @@ class Tokenizer:
 
     def check_segments(self, count: int) -> None:
         """Raise UserError if the model has fewer segment ids than the tokenizer uses for a pair; a model without segments ignores them."""
-        most = max((segment for parts in self.special_token_layout for part in parts for _, segment in part), default=0)
-        if 1 < count <= most:
+        max_segment = max(
+            (segment for parts in self.special_token_layout for part in parts for _, segment in part), default=0
+        )
+        if 1 < count <= max_segment:
             raise UserError(
-                f"the tokenizer uses {most + 1} segment ids, but the model has {count}: they do not belong together"
+                f"the tokenizer uses {max_segment + 1} segment ids, but the model has {count}: they do not belong together"
             )
 
     @classmethod
@@ -118,33 +121,34 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
-    def load(cls, path: str | Path, most: int | None = None) -> "Tokenizer":
+    def load(cls, path: str | Path, vocab_size: int | None = None) -> "Tokenizer":
         """Load a folder, a `tokenizer.json`, an older vocabulary file (`legacy_tokenizers.py`) or a Hub model.
 
-        `most`: vocabulary size of the model; a larger tokenizer is rejected before it is built.
+        `vocab_size`: of the model; a larger tokenizer is rejected before it is built.
         """
         path = resolve(path, FILES)
         folder = path if path.is_dir() else path.parent
         file: Path | None = path
         if path.is_dir():
-            file = folder / "tokenizer.json" if is_there(folder / "tokenizer.json") else legacy_tokenizers.find(folder)
+            file = folder / "tokenizer.json"
+            file = file if path_exists(file) else legacy_tokenizers.find(folder)
         if file is None:
             raise UserError(
                 f"no tokenizer in {path}",
                 expected="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
             )
         configs = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
-        config = {key: value for file in configs if is_there(file) for key, value in read_object(file).items()}
+        config = {key: value for file in configs if path_exists(file) for key, value in read_object(file).items()}
         named = {name: _named(config, name, folder) for name in NAMES}
         notes: list[str] = []
         if file.suffix in (".txt", ".model") or file.name == "vocab.json":
-            backend, notes = legacy_tokenizers.read(file, config, named, most)
+            backend, notes = legacy_tokenizers.read(file, config, named, vocab_size)
         else:
-            backend = tokenizer_file.read(file, most)
+            backend = tokenizer_file.read(file, vocab_size)
         tokenizer = cls(backend, named)
-        if most is not None:
-            tokenizer.check_vocab_size(most)
-        tokenizer_file.try_out(backend, file)
+        if vocab_size is not None:
+            tokenizer.check_vocab_size(vocab_size)
+        tokenizer_file.check_usable(backend, file)
         tokenizer.notes = notes
         return tokenizer
 
@@ -196,10 +200,10 @@ class Tokenizer:
 
         GPT-2 has one token for all roles. It is not set as the padding id, because the padding embedding is never trained.
         """
-        alone = self.pad == self.sep
+        one_token = self.pad == self.sep
         return {
-            "pad_id": None if alone else self.pad,
-            "cls_id": self.sep if alone and self.cls is None else self.cls,
+            "pad_id": None if one_token else self.pad,
+            "cls_id": self.sep if one_token and self.cls is None else self.cls,
             "sep_id": self.sep,
         }
 
@@ -220,9 +224,7 @@ class Tokenizer:
         texts = list(texts)
         try:
             return self.backend.encode_batch(texts, add_special_tokens=False)
-        except (
-            TypeError
-        ):  # half of a surrogate pair is not valid text; the replacement has the same length, so offsets stay valid
+        except TypeError:  # half of a surrogate pair; its replacement has the same length, so offsets stay valid
             texts = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
             return self.backend.encode_batch(texts, add_special_tokens=False)
 
@@ -238,7 +240,7 @@ class Tokenizer:
         """
         before, between, after = self.special_token_layout[b is not None]
         ids = [*(i for i, _ in before), *a, *(i for i, _ in between), *(b or ()), *(i for i, _ in after)]
-        second = after[-1][1] if after else 0  # RoBERTa's rule has no segments
+        second = after[-1][1] if after else 0  # RoBERTa has no segments
         segments = [*(s for _, s in before), *[0] * len(a), *(s for _, s in between), *[second] * len(b or ())]
         return ids, segments + [s for _, s in after]
 
@@ -292,7 +294,7 @@ class Tokenizer:
             for encoding in self.encode_batch(batch):
                 used += np.bincount(encoding.ids, minlength=self.size)
         tokens = int(used.sum())
-        pieces = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
+        entries = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
         return {
             "type": self.type,
             "vocabulary": self.size,
@@ -301,8 +303,8 @@ class Tokenizer:
             "tokens_per_word": tokens / max(words, 1),
             "characters_per_token": characters / max(tokens, 1),
             "unk_rate": int(used[self.unk]) / max(tokens, 1),
-            "vocabulary_used": int(np.count_nonzero(used[~self.special])) / max(len(pieces), 1),
-            "longest": sorted(pieces, key=lambda piece: (-len(piece), piece))[:10],
+            "vocabulary_used": int(np.count_nonzero(used[~self.special])) / max(len(entries), 1),
+            "longest": sorted(entries, key=lambda token: (-len(token), token))[:10],
         }
 
 

@@ -1,10 +1,10 @@
-"""First vectors for a new model's tokens, from counts alone: seconds that save a model its first hundreds of steps.
+"""Initialize token embeddings from corpus statistics, which takes seconds and saves a new model hundreds of steps.
 
-A model that starts from random vectors first learns how often tokens occur, and stays on that shelf (the loss near the
-unigram entropy) until its embedding says which tokens are alike. Counting says so at once. Half of each vector is what
-stands next to the token (PPMI within two places, factorised: Levy & Goldberg 2014), half is which passages it occurs in
-(latent semantic analysis, Deerwester et al. 1990): the first knows "good" from "goodness", the second "good" from "bad".
-`docs/log.md` has the figures.
+A model with random embeddings first learns token frequencies. Its loss stays near the unigram entropy until the embeddings show
+which tokens are similar. Corpus statistics provide that at once. Half of each vector represents neighboring tokens (factorized
+PPMI in a window of two: Levy & Goldberg 2014), the other half the passages that contain the token (latent semantic analysis,
+Deerwester et al. 1990). The first half separates "good" from "goodness", the second "good" from "bad". The measurements are in
+`docs/log.md`.
 """
 
 from typing import NamedTuple
@@ -16,47 +16,46 @@ from unmask.seeds import generator
 from unmask.text.flags import DOCUMENT
 from unmask.text.store import Split
 
-CONTEXT_WINDOW = 2  # places to either side that count as next to a token
-PASSAGE_TOKENS = 512  # tokens; a longer document counts as several passages
-MAX_PASSAGES = 50_000  # looked at, at most: evenly spread
-SAMPLE_TOKENS = 8_000_000  # tokens looked at, at most: from the start, the middle … in equal pieces
-SAMPLE_SLICES = 64  # that the sample is taken in
-SMOOTHING = 0.75  # of the context's frequency, so that rare contexts do not decide
+CONTEXT_WINDOW = 2  # tokens on each side that count as neighbors
+PASSAGE_TOKENS = 512  # a longer document is split into several passages
+MAX_PASSAGES = 50_000  # maximum; a larger sample is subsampled evenly
+SAMPLE_TOKENS = 8_000_000  # maximum, in slices that are spread evenly over the text
+SAMPLE_SLICES = 64
+SMOOTHING = 0.75  # exponent of the context frequency, so that rare contexts do not dominate
 
 
 class TokenSample(NamedTuple):
-    """What is counted of a text, read once."""
+    """The tokens of a text from which the statistics are computed."""
 
     tokens: np.ndarray  # (N,) int64
-    passages: np.ndarray  # (N,) int64: the number of each token's passage
+    passages: np.ndarray  # (N,) int64: passage number of each token
 
     @classmethod
     def from_split(cls, split: Split) -> "TokenSample":
         total = len(split.tokens)
         if total <= SAMPLE_TOKENS:
-            pieces = [slice(0, total)]
+            slices = [slice(0, total)]
         else:
             size = SAMPLE_TOKENS // SAMPLE_SLICES
-            pieces = [
-                slice(start, start + size) for start in np.linspace(0, total - size, SAMPLE_SLICES).astype(np.int64)
-            ]
-        tokens = np.concatenate([split.tokens[piece] for piece in pieces]).astype(np.int64)
-        starts = np.concatenate([split.flags[piece] & DOCUMENT > 0 for piece in pieces])
-        starts[np.cumsum([0, *(piece.stop - piece.start for piece in pieces[:-1])])] = True
-        first = np.flatnonzero(starts)
-        inside = np.arange(len(tokens)) - np.repeat(first, np.diff([*first, len(tokens)]))
-        return cls(tokens, np.cumsum(starts | (inside % PASSAGE_TOKENS == 0)) - 1)
+            starts = np.linspace(0, total - size, SAMPLE_SLICES).astype(np.int64)
+            slices = [slice(start, start + size) for start in starts]
+        tokens = np.concatenate([split.tokens[part] for part in slices]).astype(np.int64)
+        is_start = np.concatenate([split.flags[part] & DOCUMENT > 0 for part in slices])
+        is_start[np.cumsum([0, *(part.stop - part.start for part in slices[:-1])])] = True
+        first = np.flatnonzero(is_start)
+        offset = np.arange(len(tokens)) - np.repeat(first, np.diff([*first, len(tokens)]))  # within the document
+        return cls(tokens, np.cumsum(is_start | (offset % PASSAGE_TOKENS == 0)) - 1)
 
 
 def initial_vectors(sample: TokenSample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
-    """(V, width) float32, every coordinate about standard normal; `special` (V,) bool says which tokens are no text.
+    """Return (V, width) float32 vectors whose coordinates are about standard normal.
 
-    Tokens that do not occur, and special ones, get random vectors.
+    `special` (V,) bool marks special tokens. These, and tokens that do not occur, get random vectors.
     """
-    import sklearn.utils.extmath  # noqa: F401  first: it loads one more BLAS, and only those that are there are limited
+    import sklearn.utils.extmath  # noqa: F401  first: it loads another BLAS, and only loaded ones are limited below
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # sums in one order: the same bits however busy the machine is
+    with threadpool_limits(1):  # one order of summation: the same bits on every machine load
         return _corpus_vectors(sample, special, width, seed)
 
 
@@ -68,61 +67,61 @@ def _corpus_vectors(sample: TokenSample, special: np.ndarray, width: int, seed: 
     far = _svd_factors(_tf_idf(tokens[text], passages[text], vocabulary), width // 2, 0.0, seed)
     rng = generator(seed, "first vectors")
     vectors = np.concatenate([near, far], 1)
-    # Spread over all coordinates: an optimizer that scales each on its own would treat the strongest as any other.
+    # A random rotation: an optimizer that scales each coordinate separately would treat the strongest like any other.
     vectors = vectors @ np.linalg.qr(rng.normal(size=(width, width)))[0]
     seen = np.bincount(tokens[text], minlength=vocabulary) > 0
     return np.where(seen[:, None], vectors, rng.normal(size=vectors.shape)).astype(np.float32)
 
 
 def log_frequencies(sample: TokenSample, vocabulary: int) -> np.ndarray:
-    """(V,) float32: log of each token's share of the text, as if every token had half an occurrence more."""
+    """Return (V,) float32: log relative frequency of each token, with add-0.5 smoothing."""
     counts = np.bincount(sample.tokens, minlength=vocabulary) + 0.5
     return np.log(counts / counts.sum()).astype(np.float32)
 
 
 def _ppmi(tokens: np.ndarray, passages: np.ndarray, text: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
-    """(V, V) positive pointwise mutual information of tokens that stand within REACH places of each other."""
+    """Return (V, V): positive pointwise mutual information of tokens within CONTEXT_WINDOW positions of each other."""
     counts = sparse.csr_matrix((vocabulary, vocabulary), dtype=np.float32)
-    for away in range(1, CONTEXT_WINDOW + 1):
-        both = (passages[:-away] == passages[away:]) & text[:-away] & text[away:]
-        pair = tokens[:-away][both], tokens[away:][both]
+    for distance in range(1, CONTEXT_WINDOW + 1):
+        both = (passages[:-distance] == passages[distance:]) & text[:-distance] & text[distance:]
+        pair = tokens[:-distance][both], tokens[distance:][both]
         counts = counts + sparse.csr_matrix((np.ones(len(pair[0]), np.float32), pair), shape=counts.shape)
     counts = (counts + counts.T).tocoo()
     margin = np.bincount(counts.row, weights=counts.data, minlength=vocabulary)
     context = margin**SMOOTHING / max((margin**SMOOTHING).sum(), 1.0)
     information = np.log(counts.data / (margin[counts.row] * context[counts.col]))
-    kept = information > 0
+    positive = information > 0
     return sparse.csr_matrix(
-        (information[kept].astype(np.float32), (counts.row[kept], counts.col[kept])), shape=counts.shape
+        (information[positive].astype(np.float32), (counts.row[positive], counts.col[positive])), shape=counts.shape
     )
 
 
 def _tf_idf(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
-    """(V, P): log counts weighted by how rare a token is, every passage of length one."""
+    """Return (V, P): log counts times inverse passage frequency; the vector of each passage has length one."""
     if len(passages) and passages[-1] >= MAX_PASSAGES:
-        every = int(passages[-1]) // MAX_PASSAGES + 1
-        kept = passages % every == 0
-        tokens, passages = tokens[kept], passages[kept] // every
-    number = int(passages[-1]) + 1 if len(passages) else 1
-    counts = sparse.csr_matrix((np.ones(len(tokens), np.float32), (passages, tokens)), shape=(number, vocabulary))
+        step = int(passages[-1]) // MAX_PASSAGES + 1
+        selected = passages % step == 0
+        tokens, passages = tokens[selected], passages[selected] // step
+    num_passages = int(passages[-1]) + 1 if len(passages) else 1
+    counts = sparse.csr_matrix((np.ones(len(tokens), np.float32), (passages, tokens)), shape=(num_passages, vocabulary))
     counts.sum_duplicates()
-    rarity = np.log((number + 1) / (np.bincount(counts.indices, minlength=vocabulary) + 1))
+    idf = np.log((num_passages + 1) / (np.bincount(counts.indices, minlength=vocabulary) + 1))
     weighted = counts.copy()
-    weighted.data = np.log1p(counts.data) * rarity[counts.indices]
+    weighted.data = np.log1p(counts.data) * idf[counts.indices]
     norms = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
     scaled = sparse.diags(1 / np.maximum(norms, 1e-6)) @ weighted
     return scaled.T.tocsr().astype(np.float32)
 
 
 def _svd_factors(matrix: sparse.csr_matrix, width: int, power: float, seed: int) -> np.ndarray:
-    """(V, width): the rows in the matrix's strongest directions, weighted by strength ** power; rows of length √width."""
-    from sklearn.utils.extmath import randomized_svd  # here: a second that nobody else needs to wait for
+    """Return (V, width): left singular vectors times singular values ** power; each row is scaled to length √width."""
+    from sklearn.utils.extmath import randomized_svd  # takes a second to import
 
     rank = min(width, min(matrix.shape) - 1)
     out = np.zeros((matrix.shape[0], width))
     if rank < 1 or not matrix.nnz:
         return out
-    left, strength, _ = randomized_svd(matrix, rank, n_iter=3, random_state=seed % 2**32)
-    out[:, :rank] = left * strength**power
+    left, singular, _ = randomized_svd(matrix, rank, n_iter=3, random_state=seed % 2**32)
+    out[:, :rank] = left * singular**power
     out -= out.mean(0)
     return out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), 1e-6) * np.sqrt(width)

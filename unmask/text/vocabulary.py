@@ -1,17 +1,20 @@
-"""Train the vocabulary of a new tokenizer, by kind.
+"""Train the vocabulary of a new tokenizer.
 
-Which characters get a piece (wordpiece, unigram): ASCII and the most frequent ones that make up 99 % of the
-text; then, in a quarter of the room that is left, those up to 99.99 %; and the rest where words leave a place
-empty. So Chinese keeps its thousands, and stray signs take no place from the words. Wordpiece has each letter
-both as `x` and as `##x`, so that a word of such letters (100 at most) is never [UNK]. `char` takes every character that
-occurs `min_frequency` times, `vocab_size` at most; `bpe` and `byte` have all 256 bytes.
+Characters with an entry of their own:
 
-The same text and settings give the same vocabulary, in every process and with any number of threads. The
-library's trainers alone do not: see the traps in `_wordpiece` (exact) and `_unigram` (by rounding, so a score or a
-piece on the very edge could still fall either way; not seen in any run).
+- wordpiece and unigram: ASCII, and the most frequent characters that make up 99% of the text; then, in 25% of the remaining
+  entries, those up to 99.99%; the rest only in entries that words leave unused. So Chinese keeps its thousands of characters,
+  and stray symbols do not displace words. Wordpiece has each letter as `x` and as `##x`, so that a word of up to 100 such
+  letters is never [UNK].
+- char: every character that occurs `min_frequency` times, up to `vocab_size`.
+- bpe and byte: all 256 bytes.
 
-Measured on two busy cores, mostly source code, 8,192 pieces: 100 MB (the default sample) take 60 s and 480 MB of
-memory for wordpiece, 50 s and 470 MB for bpe; 20 MB take 110 s and 310 MB for unigram, which looks at no more.
+The same text and settings give the same vocabulary in every process and with any number of threads. The library's trainers do
+not guarantee this: see the traps in `_wordpiece` (exact) and `_unigram` (by rounding, so that a score exactly between two
+rounded values could still differ; this was never observed).
+
+Measured on two busy cores, mostly on source code, with 8,192 entries: 100 MB (the default sample) take 60 s and 480 MB of
+memory for wordpiece, 50 s and 470 MB for bpe. 20 MB, the maximum for unigram, take 110 s and 310 MB.
 """
 
 import hashlib
@@ -30,49 +33,49 @@ from unmask.sections import VOCABULARY, TokenizerRecipe
 from unmask.stopping import interruptible
 from unmask.text.templates import TEMPLATES
 
-CORE, COVERAGE = 0.99, 0.9999  # of the characters in the text
-UNIGRAM_MB = 20  # of text: its time is ten times that of the others
-PIECE = 8192  # characters; the unit of sampling and training: a huge document is neither all nor nothing
+CORE_COVERAGE, MAX_COVERAGE = 0.99, 0.9999  # fractions of the characters in the text
+MAX_UNIGRAM_MB = 20  # of text, because training takes ten times as long as for the other types
+PART_CHARS = 8192  # unit of sampling, so that a huge document is neither used completely nor dropped completely
 
-# The ideographs that BERT sets apart, one token each.
+# Ideographs that BERT splits off, one token each.
 CJK = "㐀-䶿一-鿿豈-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
-# What a unigram piece may not cross: a blank, and the border between letters, ideographs and other signs.
+# A unigram token never crosses a space or the border between letters, ideographs and other symbols.
 _UNIGRAM_WORD = r"▁?[\p{L}\p{M}\p{N}&&[^\p{Han}]]+|▁?\p{Han}+|▁?[^▁\p{L}\p{M}\p{N}]+|▁+"
 
 
 def train_vocabulary(
     texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
 ) -> tuple[tokenizers.Tokenizer, list[str], dict[str, int]]:
-    """→ the bare tokenizer, its special tokens (ids 0, 1, …), and how much text was read and used.
+    """Return the tokenizer without post-processing, its special tokens (ids 0, 1, …), and the amount of text read and used.
 
-    The tokens that its template puts last are not in it yet, but have their place in `vocab_size`.
+    The template's last tokens are not added yet, but `vocab_size` includes them.
     """
     last = len(TEMPLATES[settings.template].last)
-    asked = settings.vocab_size  # a number that was asked for is kept or refused; the default adapts to the text
-    special = _special_tokens(settings.model_copy(update={"vocab_size": asked or VOCABULARY}))
-    settings = settings.model_copy(update={"vocab_size": (asked or VOCABULARY) - last})
-    limit = min(settings.sample_mb, UNIGRAM_MB) if settings.type == "unigram" else settings.sample_mb
-    pieces, counts = sample_text(texts, limit * 1e6, progress)
-    if settings.special_tokens:  # they are not words: nothing is learned from their letters
-        own = re.compile("|".join(re.escape(token) for token in settings.special_tokens))
-        pieces = [part for piece in pieces for part in own.split(piece)]
-    if not any(piece.strip() for piece in pieces):
+    requested = settings.vocab_size  # 0: the default, which adapts to the text; other sizes are reached or rejected
+    special = _special_tokens(settings.model_copy(update={"vocab_size": requested or VOCABULARY}))
+    settings = settings.model_copy(update={"vocab_size": (requested or VOCABULARY) - last})
+    max_mb = min(settings.sample_mb, MAX_UNIGRAM_MB) if settings.type == "unigram" else settings.sample_mb
+    parts, counts = sample_text(texts, max_mb * 1e6, progress)
+    if settings.special_tokens:  # they are not words, so their letters are not training text
+        pattern = re.compile("|".join(re.escape(token) for token in settings.special_tokens))
+        parts = [text for part in parts for text in pattern.split(part)]
+    if not any(part.strip() for part in parts):
         raise UserError(
             f"no text to train a tokenizer on ({counts['documents']:,} documents, all empty)",
             expected="text files, folders, globs, '-' or sample:NAME",
             hint="unmask samples lists available sample texts",
         )
-    backend = _TRAINERS[settings.type](pieces, settings, special)
+    backend = _TRAINERS[settings.type](parts, settings, special)
     size = backend.get_vocab_size() + last
     if size == len(special) + last:
         raise UserError(
             f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
             hint="use more text, or --set tokenizer.min_frequency=1",
         )
-    if size < asked and settings.type in ("wordpiece", "bpe", "unigram"):
+    if size < requested and settings.type in ("wordpiece", "bpe", "unigram"):
         raise UserError(
-            f"a vocabulary of {asked:,} is larger than the text supports: "
-            f"{counts['used_bytes']:,} bytes gave {size:,} {settings.type} pieces",
+            f"a vocabulary of {requested:,} is larger than the text supports: "
+            f"{counts['used_bytes']:,} bytes gave {size:,} {settings.type} entries",
             expected=f"at most {size:,} for this text",
             hint=f"--vocab-size {size - size % 64 if size >= 512 else size}, or use more text"
             if size >= 8
@@ -84,40 +87,39 @@ def train_vocabulary(
 def sample_text(
     texts: Iterable[str], limit: float, progress: Callable[[int], None] | None = None
 ) -> tuple[list[str], dict[str, int]]:
-    """At most `limit` bytes of UTF-8 in pieces spread over all of the text, always the same ones; and counts.
+    """Sample at most `limit` bytes of UTF-8, in parts spread over the whole text. Return the parts and counts.
 
-    Each piece gets a number from a hash of its ordinal, and the pieces with the smallest numbers stay: one
-    pass, memory bounded by `limit`, and nobody needs to know beforehand how long the text is.
+    The sample is deterministic: the parts whose index has the smallest hash are kept. This needs one pass, memory for `limit`
+    bytes, and no knowledge of the length of the text.
 
-    >>> pieces, counts = sample_text((str(i) for i in range(1000)), limit=12)
-    >>> pieces, counts
+    >>> sample_text((str(i) for i in range(1000)), limit=12)
     (['634', '669', '906', '958'], {'documents': 1000, 'read_bytes': 2890, 'used_bytes': 12})
     """
-    heap: list[tuple[int, int, int, str]] = []  # (-number, ordinal, bytes, piece): the largest number on top
-    documents = read = used = ordinal = 0
+    heap: list[tuple[int, int, int, str]] = []  # (-hash, index, bytes, part): the largest hash on top
+    documents = read = used = index = 0
     for text in texts:
         documents += 1
-        for piece in _cut(text):
-            piece = re.sub("[\ud800-\udfff]", "\ufffd", piece)
-            size = len(piece) if piece.isascii() else len(piece.encode())
-            number = int.from_bytes(hashlib.blake2b(b"%d" % ordinal, digest_size=8).digest())
-            heapq.heappush(heap, (-number, ordinal, size, piece))
-            read, used, ordinal = read + size, used + size, ordinal + 1
+        for part in _split(text):
+            part = re.sub("[\ud800-\udfff]", "\ufffd", part)
+            size = len(part) if part.isascii() else len(part.encode())
+            number = int.from_bytes(hashlib.blake2b(b"%d" % index, digest_size=8).digest())
+            heapq.heappush(heap, (-number, index, size, part))
+            read, used, index = read + size, used + size, index + 1
             while used > limit and len(heap) > 1:
                 used -= heapq.heappop(heap)[2]
         if progress:
             progress(read)
-    pieces = [piece for _, _, _, piece in sorted(heap, key=lambda entry: entry[1])]
-    return pieces, {"documents": documents, "read_bytes": read, "used_bytes": used}
+    parts = [part for _, _, _, part in sorted(heap, key=lambda entry: entry[1])]
+    return parts, {"documents": documents, "read_bytes": read, "used_bytes": used}
 
 
-def _cut(text: str) -> Iterator[str]:
-    """Pieces of at most PIECE characters, ending before a line break or a blank where there is one."""
+def _split(text: str) -> Iterator[str]:
+    """Yield parts of at most PART_CHARS characters that end before a line break or a space if possible."""
     start = 0
-    while len(text) - start > PIECE:
-        end = start + PIECE
-        at = max(text.rfind("\n", start + 1, end), text.rfind(" ", start + 1, end))
-        end = at if at > 0 else end
+    while len(text) - start > PART_CHARS:
+        end = start + PART_CHARS
+        space = max(text.rfind("\n", start + 1, end), text.rfind(" ", start + 1, end))
+        end = space if space > 0 else end
         yield text[start:end]
         start = end
     if start < len(text):
@@ -125,21 +127,21 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _special_tokens(settings: TokenizerRecipe) -> list[str]:
-    own, template = settings.special_tokens, TEMPLATES[settings.template]
+    custom, template = settings.special_tokens, TEMPLATES[settings.template]
     built_in = {*template.tokens, *template.last}
-    bad = [token for token in own if not token.strip() or token in built_in or own.count(token) > 1]
-    if bad:
+    invalid = [token for token in custom if not token.strip() or token in built_in or custom.count(token) > 1]
+    if invalid:
         raise UserError(
-            f"special_tokens {bad[0]!r}: empty, duplicate, or a built-in special token", expected="e.g. <url>, [E1]"
+            f"special_tokens {invalid[0]!r}: empty, duplicate, or a built-in special token", expected="e.g. <url>, [E1]"
         )
-    special = [*template.tokens, *own]
+    special = [*template.tokens, *custom]
     count = len(special) + len(template.last)
-    least = count + (256 if settings.type in ("bpe", "byte") else 1)
-    if settings.type != "byte" and settings.vocab_size < least:
+    min_size = count + (256 if settings.type in ("bpe", "byte") else 1)
+    if settings.type != "byte" and settings.vocab_size < min_size:
         raise UserError(
             f"vocab_size {settings.vocab_size}: no room for {count} special tokens and the alphabet",
-            expected=f"at least {least} for {settings.type}",
-            hint=f"--vocab-size {least}",
+            expected=f"at least {min_size} for {settings.type}",
+            hint=f"--vocab-size {min_size}",
         )
     return special
 
@@ -154,37 +156,39 @@ def _normalizer(settings: TokenizerRecipe) -> normalizers.Normalizer:
     if settings.type == "wordpiece":
         return normalizers.BertNormalizer(strip_accents=strip, lowercase=lower)
     steps: list[normalizers.Normalizer] = []
-    if settings.type == "unigram":  # Nmt: line breaks and other blanks become spaces, control characters go
+    if settings.type == "unigram":  # Nmt: whitespace becomes a space, control characters are removed
         steps = [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
     elif settings.type == "char":
         steps = [normalizers.NFC()]
     if lower:
         steps.append(normalizers.Lowercase())
-    if strip:  # composed again, or Korean syllables would fall apart
+    if strip:  # composed again, because NFD splits Korean syllables
         steps += [normalizers.NFD(), normalizers.StripAccents(), normalizers.NFC()]
     return normalizers.Sequence(steps)
 
 
-def _count(pieces: list[str], normalizer: normalizers.Normalizer, compose: bool, blanks: bool = False) -> Counter[str]:
-    """Characters after normalisation, of each distinct character and not of the text: five times as fast.
+def _count_characters(
+    parts: list[str], normalizer: normalizers.Normalizer, compose: bool, spaces: bool = False
+) -> Counter[str]:
+    """Count the characters after normalization. Normalizing each distinct character, not the text, is five times as fast.
 
-    `compose`: whether the normalisation joins letters and accents, which no character shows alone.
+    `compose`: whether the normalizer composes letters and accents, which a single character cannot show.
     """
     raw: Counter[str] = Counter()
-    for piece in pieces:
-        raw.update(unicodedata.normalize("NFC", piece) if compose else piece)
+    for part in parts:
+        raw.update(unicodedata.normalize("NFC", part) if compose else part)
     counts: Counter[str] = Counter()
     for character, n in raw.items():
-        for normal in normalizer.normalize_str(character):
-            if blanks or not normal.isspace():
-                counts[normal] += n
+        for normalized in normalizer.normalize_str(character):
+            if spaces or not normalized.isspace():
+                counts[normalized] += n
     return counts
 
 
 def _alphabet(
     counts: Counter[str], settings: TokenizerRecipe, room: int, forms: Callable[[str], list[str]]
 ) -> tuple[list[str], list[str]]:
-    """Single-character pieces, the most frequent first: those to start from, and those for places left over.
+    """Return single-character entries, most frequent first: the initial ones, and those for entries left unused.
 
     >>> counts = Counter({"a": 9_000, "中": 900, "~": 2, "☃": 2, "é": 1})
     >>> _alphabet(counts, TokenizerRecipe(), room=10, forms=lambda c: [c])
@@ -196,35 +200,35 @@ def _alphabet(
     core, common = set(), []
     ranked = [c for c, n in sorted(counts.items(), key=lambda x: (-x[1], x[0])) if n >= settings.min_frequency]
     for character in ranked:
-        if character.isascii() or seen < CORE * total:
+        if character.isascii() or seen < CORE_COVERAGE * total:
             core.add(character)
-        elif seen < COVERAGE * total:
+        elif seen < MAX_COVERAGE * total:
             common.append(character)
         seen += counts[character]
-    quarter = (room - sum(len(forms(c)) for c in core)) // 4
-    kept = core.copy()
+    budget = (room - sum(len(forms(c)) for c in core)) // 4
+    initial = core.copy()
     for character in common:
-        quarter -= len(forms(character))
-        if quarter >= 0:
-            kept.add(character)
-    first = [form for c in ranked if c in kept for form in forms(c)]
-    last = [form for c in ranked if c not in kept for form in forms(c)]
-    return first[:room], last
+        budget -= len(forms(character))
+        if budget >= 0:
+            initial.add(character)
+    first = [form for c in ranked if c in initial for form in forms(c)]
+    spare = [form for c in ranked if c not in initial for form in forms(c)]
+    return first[:room], spare
 
 
-def _wordpiece(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
-    """BPE merges, kept as a WordPiece vocabulary, which is what the library's trainer does.
+def _wordpiece(parts: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
+    """Train with BPE merges, saved as a WordPiece vocabulary, as the library's trainer does.
 
-    Trap: that trainer numbers the `##x` in the order of a hash table, and equally frequent pairs are merged
-    in the order of their numbers, so every run gave another vocabulary. Handing the `##x` over as "special
-    tokens" fixes their numbers; a fresh model then forgets that they were special.
+    Trap: that trainer numbers the `##x` in the order of a hash table and merges equally frequent pairs in the order of their
+    numbers, so every run gave a different vocabulary. Passing the `##x` as special tokens fixes their numbers. The final model
+    is created from the vocabulary, without these special tokens.
     """
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token=_unk(settings)))
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    counts = _count(pieces, backend.normalizer, compose=False)
+    counts = _count_characters(parts, backend.normalizer, compose=False)
     room = settings.vocab_size - len(special)
-    forms, spare = _alphabet(counts, settings, room, lambda c: [c] if _stands_alone(c) else [c, f"##{c}"])
+    forms, spare = _alphabet(counts, settings, room, lambda c: [c] if _is_single_word(c) else [c, f"##{c}"])
     alphabet = sorted(form for form in forms if len(form) == 1)
     trainer = trainers.WordPieceTrainer(
         vocab_size=settings.vocab_size,
@@ -234,22 +238,22 @@ def _wordpiece(pieces: list[str], settings: TokenizerRecipe, special: list[str])
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    interruptible(lambda: backend.train_from_iterator(pieces, trainer))
-    found = backend.get_vocab()
-    ordered = [*sorted(found, key=lambda token: found[token]), *spare][: settings.vocab_size]
+    interruptible(lambda: backend.train_from_iterator(parts, trainer))
+    trained = backend.get_vocab()
+    ordered = [*sorted(trained, key=lambda token: trained[token]), *spare][: settings.vocab_size]
     vocabulary = {token: i for i, token in enumerate(ordered)}
-    backend = _copy(backend, models.WordPiece(vocabulary, unk_token=_unk(settings), max_input_chars_per_word=100))
+    backend = _with_model(backend, models.WordPiece(vocabulary, unk_token=_unk(settings), max_input_chars_per_word=100))
     backend.decoder = decoders.WordPiece(prefix="##")
     return backend
 
 
-def _stands_alone(character: str) -> bool:
-    """Ideographs and punctuation, as BERT splits: never inside a word, so never with `##`."""
-    ascii_sign = character.isascii() and character.isprintable() and not character.isalnum()
-    return bool(re.match(f"[{CJK}]", character)) or ascii_sign or unicodedata.category(character).startswith("P")
+def _is_single_word(character: str) -> bool:
+    """Return whether BERT splits a character off (ideographs, punctuation), so that it never has the prefix `##`."""
+    ascii_symbol = character.isascii() and character.isprintable() and not character.isalnum()
+    return bool(re.match(f"[{CJK}]", character)) or ascii_symbol or unicodedata.category(character).startswith("P")
 
 
-def _bpe(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
+def _bpe(parts: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.BPE())
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -261,14 +265,16 @@ def _bpe(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> to
         initial_alphabet=bytes_to_unicode(),
         show_progress=False,
     )
-    interruptible(lambda: backend.train_from_iterator(pieces, trainer))
+    interruptible(lambda: backend.train_from_iterator(parts, trainer))
     return backend
 
 
-def _unigram(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
-    """Two traps. The trainer keeps every character it meets: the rare ones are blanked out beforehand. And it
-    adds floats in the order of a hash table, so that scores differ in the last digits from run to run: they
-    are rounded, and pieces sorted by them.
+def _unigram(parts: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
+    """Train a unigram vocabulary. Two traps:
+
+    - The trainer keeps every character of the text, so rare ones are replaced by spaces before.
+    - It adds floats in the order of a hash table, so scores differ in the last digits from run to run. They are rounded, and
+      the entries are sorted by score.
     """
     backend = tokenizers.Tokenizer(models.Unigram())
     backend.normalizer = normalizer = _normalizer(settings)
@@ -279,30 +285,30 @@ def _unigram(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -
         ]
     )
     backend.decoder = decoders.Metaspace(prepend_scheme="first")
-    counts = _count(pieces, normalizer, compose=True)
-    room = settings.vocab_size - len(special) - 1  # 1: the blank
-    kept, spare = _alphabet(counts, settings, room, lambda c: [c])
-    if rare := "".join(sorted(set(counts) - set(kept))):
-        drop = re.compile(f"[{re.escape(rare)}]")
-        pieces = [drop.sub(" ", normalizer.normalize_str(piece)) for piece in pieces]
+    counts = _count_characters(parts, normalizer, compose=True)
+    room = settings.vocab_size - len(special) - 1  # 1: the space
+    alphabet, spare = _alphabet(counts, settings, room, lambda c: [c])
+    if rare := "".join(sorted(set(counts) - set(alphabet))):
+        pattern = re.compile(f"[{re.escape(rare)}]")
+        parts = [pattern.sub(" ", normalizer.normalize_str(part)) for part in parts]
     trainer = trainers.UnigramTrainer(
         vocab_size=settings.vocab_size, special_tokens=special, unk_token=_unk(settings), show_progress=False
     )
-    interruptible(lambda: backend.train_from_iterator(pieces, trainer))
-    learned = json.loads(backend.to_str())["model"]["vocab"][len(special) :]
-    learned = sorted(((piece, round(score, 4)) for piece, score in learned), key=lambda x: (-x[1], x[0]))
-    free = settings.vocab_size - len(special) - len(learned)
-    learned += [(character, learned[-1][1] - 1) for character in spare[:free]]
-    return _copy(
-        backend, models.Unigram([(token, 0.0) for token in special] + learned, unk_id=special.index(_unk(settings)))
+    interruptible(lambda: backend.train_from_iterator(parts, trainer))
+    entries = json.loads(backend.to_str())["model"]["vocab"][len(special) :]
+    entries = sorted(((token, round(score, 4)) for token, score in entries), key=lambda x: (-x[1], x[0]))
+    free = settings.vocab_size - len(special) - len(entries)
+    entries += [(character, entries[-1][1] - 1) for character in spare[:free]]
+    return _with_model(
+        backend, models.Unigram([(token, 0.0) for token in special] + entries, unk_id=special.index(_unk(settings)))
     )
 
 
-def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
+def _char(parts: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
     normalizer = _normalizer(settings)
-    counts = _count(pieces, normalizer, compose=True, blanks=True)
-    kept = [c for c, n in sorted(counts.items(), key=lambda x: (-x[1], x[0])) if n >= settings.min_frequency]
-    vocabulary = {token: i for i, token in enumerate([*special, *kept][: settings.vocab_size])}
+    counts = _count_characters(parts, normalizer, compose=True, spaces=True)
+    frequent = [c for c, n in sorted(counts.items(), key=lambda x: (-x[1], x[0])) if n >= settings.min_frequency]
+    vocabulary = {token: i for i, token in enumerate([*special, *frequent][: settings.vocab_size])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_unk(settings)))
     backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -310,8 +316,8 @@ def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> t
     return backend
 
 
-def _byte(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
-    """Byte-level BPE without a merge. Nothing is trained."""
+def _byte(parts: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
+    """Create a byte-level BPE without merges. Nothing is trained."""
     backend = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate([*special, *bytes_to_unicode()])}, []))
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -329,13 +335,13 @@ _TRAINERS: dict[str, Callable[[list[str], TokenizerRecipe, list[str]], tokenizer
 
 
 def bytes_to_unicode() -> list[str]:
-    """The printable character that byte-level BPE writes for each byte, by value: GPT-2's table."""
+    """Return the printable character of each byte in byte-level BPE (GPT-2's table)."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = (256 + n for n in range(256))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
-def _copy(backend: tokenizers.Tokenizer, model: models.Model) -> tokenizers.Tokenizer:
+def _with_model(backend: tokenizers.Tokenizer, model: models.Model) -> tokenizers.Tokenizer:
     new = tokenizers.Tokenizer(model)
     new.normalizer, new.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
     if backend.decoder is not None:

@@ -116,7 +116,7 @@ class Tally:
 
     def note_lines(self) -> list[str]:
         """Return the notes and the other counts as lines to print."""
-        return [*self.notes, *(f"{count:,} {what}" for what, count in self.other_counts.items())]
+        return [*self.notes, *(f"{count:,} {name}" for name, count in self.other_counts.items())]
 
 
 class Windowing:
@@ -144,7 +144,7 @@ class Windowing:
         return cut if cut and self.overflow != "error" else OVERFLOW_ACTIONS[self.overflow]
 
     def check_overflow(
-        self, record: Mapping[str, Any], sizes: Iterable[int], room: int, what: str = "the text", pair: bool = False
+        self, record: Mapping[str, Any], sizes: Iterable[int], room: int, name: str = "the text", pair: bool = False
     ) -> bool:
         """Return whether one of a record's sequences (`sizes` in tokens) exceeds `room`.
 
@@ -156,7 +156,7 @@ class Windowing:
         if self.overflow == "error":
             can_window = not self.cut and not pair
             raise UserError(
-                f"{record.get('location', what)}: {tokens:,} tokens, a row has room for {room:,}",
+                f"{record.get('location', name)}: {tokens:,} tokens, a row has room for {room:,}",
                 hint="--overflow window reads all of it, --overflow truncate its beginning"
                 if can_window
                 else "--overflow truncate cuts it",
@@ -176,18 +176,18 @@ class Windowing:
         return truncate_pair(a, b, room)
 
     def training_notes(self, count: int) -> list[str]:
-        """Return lines that tell, before training on `count` records, how over-long records are handled."""
+        """Return the lines that report, before training on `count` records, how over-long records are handled."""
         long = [
-            f"{n:,} of {count:,} records are longer than a row of {self.length}: {what}"
-            for what, n in self.tally.overflowing.items()
+            f"{n:,} of {count:,} records are longer than a row of {self.length}: {action}"
+            for action, n in self.tally.overflowing.items()
         ]
         return long + self.tally.note_lines()
 
     def truncation_notes(self, count: int) -> list[str]:
-        """Return lines that tell, after predicting `count` records, which text was not read."""
+        """Return the lines that report, after predicting `count` records, which text was not read."""
         long = [
-            f"{n:,} of {count:,} are longer than a row of {self.length}: {what}"
-            for what, n in self.tally.overflowing.items()
-            if what.startswith("cut")
+            f"{n:,} of {count:,} are longer than a row of {self.length}: {action}"
+            for action, n in self.tally.overflowing.items()
+            if action.startswith("cut")
         ]
         return long + self.tally.note_lines()

@@ -16,7 +16,7 @@ from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.sections import MLMRecipe
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import Split, TokenStore
 from unmask.text.tokenizer import Tokenizer
 from unmask.train import log
@@ -57,7 +57,7 @@ def make_eval_set(
     if not len(store.heldout.tokens):
         return EvalSet(objective, [], key)
     try:
-        rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
+        rows = RowDataset(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
         count = rows.count(step_config.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
@@ -68,7 +68,7 @@ def make_eval_set(
             f"the held-out evaluation{of} uses mlm alone: the held-out text has no sentence pairs from two documents",
         )
         objective = build(recipe.model_copy(update={"objective": "mlm"}), store.tokenizer)
-        rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
+        rows = RowDataset(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
         count = rows.count(step_config.length)
     count = min(count, recipe.train.max_eval_examples or count)
     batches = _batches(Loader(rows, objective, recipe.seed), count, step_config)
@@ -89,7 +89,7 @@ def fixed_eval_set(
     objective = build(Recipe(objective=objective_name, mlm=FIXED), tokenizer, config)
     if not len(split.tokens):
         return EvalSet(objective, [], log.FIXED)
-    rows = Rows(split, tokenizer, FIXED_SEED)
+    rows = RowDataset(split, tokenizer, FIXED_SEED)
     count = rows.count(length)
     step_config = StepConfig(0, length, float(FIXED.mask_rate))
     return EvalSet(

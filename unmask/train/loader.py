@@ -19,7 +19,7 @@ from unmask.train.schedule import Plan
 
 
 class RowDataset(Protocol):
-    """The data source of a loader: `text.rows.Rows`, or the records of a task."""
+    """The data source of a loader: `text.rows.RowDataset`, or the records of a task."""
 
     pad: int
 

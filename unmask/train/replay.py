@@ -9,7 +9,7 @@ from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
 from unmask.seeds import stable_seed
 from unmask.text.mix import InterleaveSchedule, ReplayPart
-from unmask.text.rows import Rows
+from unmask.text.rows import RowDataset
 from unmask.text.store import Split, TokenStore
 from unmask.train.loader import Loader
 
@@ -54,4 +54,4 @@ def build_loader(store: TokenStore, sources: Sequence[ReplaySource], recipe: Rec
 
 def _build_loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:
     same_document = recipe.train.document_attention == "same_document"
-    return Loader(Rows(split, store.tokenizer, seed, objective.rows, same_document), objective, seed)
+    return Loader(RowDataset(split, store.tokenizer, seed, objective.rows, same_document), objective, seed)

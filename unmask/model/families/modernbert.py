@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
-from unmask.files import shown
+from unmask.files import format_value
 from unmask.model.families import bert
 from unmask.model.family import COMMON_FIELDS, Family, Names
 
@@ -26,7 +26,7 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
             )
         theta = values.get("rope_theta", raw.get(old, default))
         if isinstance(theta, bool) or not isinstance(theta, int | float):
-            raise UserError(f"rope_parameters: {kind}.rope_theta is {shown(theta)}", expected="a number")
+            raise UserError(f"rope_parameters: {kind}.rope_theta is {format_value(theta)}", expected="a number")
         thetas.append(float(theta))
     layers = raw.get("num_hidden_layers", 22)
     every = raw.get("global_attn_every_n_layers", 3)

@@ -28,9 +28,9 @@ class GenerationParameters(StrictModel):
 
     def settings(self) -> dict[str, Any]:
         """Return the given parameters. As in text-generation-inference, temperature, top_k or top_p turn on sampling."""
-        given = self.model_dump(exclude_none=True, include=set(GenerationParameters.model_fields))
-        sampling = given.keys() & {"temperature", "top_k", "top_p"}
-        return ({"do_sample": True} if sampling else {}) | given
+        parameters = self.model_dump(exclude_none=True, include=set(GenerationParameters.model_fields))
+        sampling = parameters.keys() & {"temperature", "top_k", "top_p"}
+        return ({"do_sample": True} if sampling else {}) | parameters
 
 
 class TextGenerationParameters(GenerationParameters):

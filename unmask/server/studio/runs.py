@@ -118,13 +118,13 @@ class Runs:
 
         Runs that are parts of one (of a quickstart) count as one run, its best model first.
         """
-        found: dict[str, str] = {}
+        models: dict[str, str] = {}
         for entry in self._best_first(self.entries()):
             path = self.root / entry["name"]
             name = re.sub(r"[^\w.-]", "-", path.name)
-            if len(found) < limit and entry["state"] == "finished" and entry["model"] and self._inside(path / "model"):
-                found.setdefault(name, f"{name}={path}")
-        return list(found.values())
+            if len(models) < limit and entry["state"] == "finished" and entry["model"] and self._inside(path / "model"):
+                models.setdefault(name, f"{name}={path}")
+        return list(models.values())
 
     # ---------------------------------------------------------------------------------------------- internal
 
@@ -140,16 +140,16 @@ class Runs:
 
         return [entry for parts in groups.values() for entry in sorted(parts, key=score, reverse=True)]
 
-    def _find(self, folder: Path, depth: int, found: list[Path]) -> None:
-        if len(found) >= MAX_RUNS or not self._inside(folder):
+    def _find(self, folder: Path, depth: int, runs: list[Path]) -> None:
+        if len(runs) >= MAX_RUNS or not self._inside(folder):
             return
         if self._is_run(folder) and Run(folder).kind() != "quickstart":  # whose parts are listed instead
-            found.append(folder)
+            runs.append(folder)
         elif depth:
             with suppress(OSError):  # deleted, or not readable
                 for child in sorted(folder.iterdir()):
                     if os.path.isdir(child) and not child.name.startswith("."):
-                        self._find(child, depth - 1, found)
+                        self._find(child, depth - 1, runs)
 
     def _inside(self, path: Path) -> bool:
         try:
@@ -158,7 +158,7 @@ class Runs:
             return False
 
     def _is_run(self, path: Path) -> bool:
-        """Whether a folder has a recipe. One that cannot be read (a pipe, a broken symlink) counts: the list shows why."""
+        """Return whether a folder has a recipe. One that cannot be read (a pipe, a broken symlink) counts: the list shows why."""
         recipe = path / "recipe.yaml"
         return self._inside(path) and os.path.lexists(recipe) and not os.path.isdir(recipe)
 
