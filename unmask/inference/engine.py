@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 # Labels of a row, (M,) each: positions of the predicted tokens, and the ids whose probability is requested.
 LABEL_POSITIONS, TARGETS = "mlm.positions", "mlm.targets"
 MAX_LOGITS = 2**25  # vocabulary logits in memory at a time: 128 MB
-TopK = tuple[
-    np.ndarray, np.ndarray
-]  # of a row with M positions: ids (M, k), most likely first; log-probabilities (M, k)
+# Of a row with M positions: ids (M, k), most likely first; log-probabilities (M, k)
+TopK = tuple[np.ndarray, np.ndarray]
 
 
 @runtime_checkable

@@ -33,12 +33,10 @@ def evaluate_text(
     console: Console,
 ) -> dict[str, Any]:
     """Evaluate on `sources`: text files as for `pretrain`, or a prepared store, of which the held-out part is used."""
-    objective = detect_objective(predictor)
-    length = _resolve_length(predictor, length)
+    objective, length = detect_objective(predictor), _resolve_length(predictor, length)
     store, split = _load_text(predictor, sources, console)
-    eval_set = fixed_eval_set(
-        split, predictor.tokenizer, predictor.config, objective, length, max_rows or DEFAULT_MAX_ROWS
-    )
+    max_rows = max_rows or DEFAULT_MAX_ROWS
+    eval_set = fixed_eval_set(split, predictor.tokenizer, predictor.config, objective, length, max_rows)
     if not eval_set.batches:
         raise UserError(f"{', '.join(sources)}: no tokens to predict", expected="text that the model's tokenizer knows")
     engine: Any = predictor.engine
@@ -67,9 +65,7 @@ def detect_objective(predictor: Predictor) -> str:
     """Return the objective to evaluate, "mlm" or "clm". Raise UserError if the model has neither."""
     config, heads = predictor.config, set(predictor.heads)
     if predictor.engine.kind != "torch":
-        raise UserError(
-            "an exported model cannot compute a loss", hint="evaluate the model folder it was exported from"
-        )
+        raise UserError("an exported model has no loss", hint="evaluate the model folder it was exported from")
     if config.encoder == "transformer" and not config.decoder_layers:
         if heads & {"lm", "mlm"} and (config.causal or config.logit_position == "next"):
             return "clm"
@@ -85,9 +81,7 @@ def detect_objective(predictor: Predictor) -> str:
 def _resolve_length(predictor: Predictor, length: int | None) -> int:
     limit = predictor.config.max_positions
     if length is not None and not 8 <= length <= limit:
-        raise UserError(
-            f"invalid --max-length {length}", expected=f"8 to {limit}, the number of positions of this model"
-        )
+        raise UserError(f"invalid --max-length {length}", expected=f"8 to {limit}, the positions of this model")
     return length or min(DEFAULT_LENGTH, limit)
 
 

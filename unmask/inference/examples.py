@@ -29,8 +29,7 @@ def show_batch(store: str | Path, recipe: Recipe, rows: int) -> MaskedBatch:
     if recipe.objective == "auto":
         recipe = recipe.model_copy(update={"objective": "mlm"})
     objective = build(recipe, token_store.tokenizer)
-    dataset = Rows(token_store.train, token_store.tokenizer, recipe.seed, objective.rows)
-    loader = Loader(dataset, objective, recipe.seed)
+    loader = Loader(Rows(token_store.train, token_store.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
     rows_by_length = {n: loader.rows.count(n) for n, _ in length_schedule(recipe.train)}
     step_config = plan(recipe, rows_by_length).step_config(0)
     examples = [loader.example(n, step_config) for n in range(min(rows, rows_by_length[step_config.length]))]
@@ -57,7 +56,7 @@ def _note(example: Example, tokenizer: Tokenizer) -> str:
         notes.append("each token is predicted from the tokens before it")
     elif example.prefix_length is not None and example.prefix_length < len(example):
         notes.append(
-            f"the first {example.prefix_length} tokens attend to each other; each token after them is predicted from the ones before it"
+            f"the first {example.prefix_length} tokens see each other; the others are predicted from left to right"
         )
     if "bilm.forwards.targets" in example.labels:
         notes.append("each token is predicted from the tokens before it, and from the tokens after it")

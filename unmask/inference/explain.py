@@ -81,14 +81,10 @@ def explain(
 
     embeddings: Any = model.encoder.embeddings
     method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
-    rows_per_batch = min(TOKENS_PER_FORWARD // ids.shape[1], MAX_LOGITS // max(1, explained.logits_per_row))
+    batch_size = max(1, min(TOKENS_PER_FORWARD // ids.shape[1], MAX_LOGITS // max(1, explained.logits_per_row)))
     with lock:
         attributions = method.attribute(
-            ids,
-            baselines=baseline,
-            additional_forward_args=(segments,),
-            n_steps=steps,
-            internal_batch_size=max(1, rows_per_batch),
+            ids, baseline, additional_forward_args=(segments,), n_steps=steps, internal_batch_size=batch_size
         )
         scores = attributions[0].sum(-1).detach().cpu()  # (T,)
         with torch.inference_mode():
@@ -143,10 +139,7 @@ def _explain_mask(engine: TorchEngine, reader: Reader, text: str, target: str | 
         encoded = [t.encode(form) for form in (target, f" {target}")]
         ids = [ids[0] for ids in encoded if len(ids) == 1 and allowed[ids[0]]]
         if not ids:
-            raise UserError(
-                f"the target {target!r} is not a single token of the vocabulary",
-                expected="a word of one token, such as those that fill returns",
-            )
+            raise UserError(f"the target {target!r} is not a single token", expected="a word that fill returns")
         ranked = engine.top_k("mlm", [example], engine.config.vocab_size, allowed)[0][0][0].tolist()
         explained = min(ids, key=ranked.index)  # the more likely of "states" and " states"
 
@@ -161,14 +154,9 @@ def _explain_similarity(
 ) -> ExplainTarget:
     """Explain the cosine similarity of the first text to the second, whose vector is constant."""
     if len(texts) != 2:
-        raise UserError(
-            "one text given to a model of text vectors",
-            expected="two texts: the similarity of the first to the second is explained",
-        )
+        raise UserError("one text for a model of text vectors", expected="two texts: their similarity is explained")
     if target is not None:
-        raise UserError(
-            f"target {target!r} given for two texts", hint="remove it: the similarity of the two texts is explained"
-        )
+        raise UserError(f"target {target!r} given for two texts", hint="remove it: their similarity is explained")
     example, tokens = reader.encode_row(texts[:1])
     other = engine.hidden([reader.encode_row(texts[1:])[0]])[0]  # (T, D)
     vector = torch.from_numpy(other[0] if cls else other.mean(0)).to(engine.device)
@@ -221,10 +209,7 @@ def _explain_generation(
     if task:
         prompt = causal.encode_task_prompt(task, text)
         if prompt.metadata:
-            raise UserError(
-                f"the text is {prompt.metadata:,} tokens too long for the model",
-                hint="shorten it: a truncated text cannot be explained",
-            )
+            raise UserError(f"the text is {prompt.metadata:,} tokens too long for the model", hint="shorten the text")
     else:
         prompt = Example(np.array(causal.build_prompt(engine, t, encoding.ids)))
     row = prompt.input_ids.tolist()
@@ -232,8 +217,7 @@ def _explain_generation(
         options = task.bound.generation if task else {} if has_decoder else {"max_new_tokens": 1}
         (generated,) = generate(engine, [row], do_sample=False, **options)
     else:
-        ids = t.encode(target)
-        plain = t.build_inputs_with_special_tokens(ids)[0] if has_decoder else ids
+        plain = t.build_inputs_with_special_tokens(t.encode(target))[0] if has_decoder else t.encode(target)
         generated = causal.encode_task_target(task, text, target) if task else plain
         reader.check_fits(len(generated) + (0 if has_decoder else len(row)), 0, "the target with the text")
     if not generated:

@@ -32,9 +32,10 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
 
     last = checkpoint.latest(folder / "checkpoints", say)
     if last is None:
+        resume = f"unmask {Run(folder).command_name() or 'pretrain'} --resume {quote(folder)}"
         raise UserError(
             f"the run {folder} has neither a model nor a checkpoint yet",
-            hint=f"wait for the first checkpoint, or if the run was stopped: unmask {Run(folder).command_name() or 'pretrain'} --resume {quote(folder)}",
+            hint=f"wait for the first checkpoint, or resume a stopped run: {resume}",
         )
     say(f"{folder} is not finished; loading its checkpoint from step {last.state['step']:,}")
     return last.model

@@ -59,10 +59,7 @@ def shorten(text: str) -> str:
 
 
 def named_files(items: Sequence[Any]) -> list[str]:
-    """Return the paths if all items are existing files, or [] if they are texts.
-
-    Raise UserError for a single item that looks like a file name but does not exist.
-    """
+    """Return the paths if all items are files, or [] if they are texts. Raise UserError for the name of one missing file."""
     if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
         return [str(Path(item).expanduser()) for item in items]
     if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
@@ -80,9 +77,8 @@ def read_texts_or_files(items: list[str], column: str = "") -> tuple[list[str], 
     if not (files := named_files(items)):
         return as_texts(items), []
     contents = [_read_texts(file, column) for file in files]
-    senses = [sense for _, senses in contents for sense in senses]
-    has_senses = all(senses for _, senses in contents)
-    return [text for texts, _ in contents for text in texts], senses if has_senses else []
+    senses = [sense for _, senses in contents for sense in senses] if all(senses for _, senses in contents) else []
+    return [text for texts, _ in contents for text in texts], senses
 
 
 def _read_texts(file: str, column: str) -> tuple[list[str], list[str]]:

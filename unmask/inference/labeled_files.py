@@ -57,7 +57,7 @@ def read_records(
             records, skipped = records + good, skipped + bad
         elif not source.empty:
             records += read_file(source, file_findings)
-        findings += file_findings if labeled else _ignore_missing_labels(file_findings, source, task, file_columns)
+        findings += file_findings if labeled else _allow_unlabeled(file_findings, source, task, file_columns)
     can_skip = not any(f.error and f.kind in (*bad_rows.FILE_KINDS, "not of the task") for f in findings)
     raise_errors(findings, hint=SKIP_HINT if skip is False and can_skip else None)
     log_warnings(findings, console)
@@ -65,11 +65,8 @@ def read_records(
 
 
 def applicable_columns(trained: dict[str, str], source: Source, file_roles: Sequence[str]) -> dict[str, str]:
-    """Return the columns of the training file that this file has too.
-
-    Column numbers apply only to a file without a header, and only if it has all of them: in a file with fewer columns they would
-    be other columns.
-    """
+    """Return the columns of the training file that this file has too. Column numbers apply only if it has all of them: in a file
+    with fewer columns they would be other columns."""
     if source.file_format != "table":
         return trained
     numbers = [name for role, name in trained.items() if name.isdecimal() and role not in file_roles]
@@ -105,9 +102,7 @@ def _read_file(
     return [{"id": ids[record["location"]]} | record if record["location"] in ids else record for record in records]
 
 
-def _ignore_missing_labels(
-    findings: list[Finding], source: Source, task: Task, columns: dict[str, str]
-) -> list[Finding]:
+def _allow_unlabeled(findings: list[Finding], source: Source, task: Task, columns: dict[str, str]) -> list[Finding]:
     """Turn the error of a row that lacks only its label into a warning: the label is not needed for a prediction."""
     if not any(finding.kind == "ragged_rows" for finding in findings):
         return findings

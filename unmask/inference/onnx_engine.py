@@ -85,8 +85,7 @@ class OnnxEngine:
             if allowed is not None:
                 logprobs = np.where(allowed, logprobs, -np.inf)
             top = np.argpartition(-logprobs, k - 1, axis=-1)[:, :k]  # (M, k), not sorted
-            order = np.argsort(-np.take_along_axis(logprobs, top, -1), -1, kind="stable")
-            ids = np.take_along_axis(top, order, -1)
+            ids = np.take_along_axis(top, np.argsort(-np.take_along_axis(logprobs, top, -1), -1, kind="stable"), -1)
             out[i] = ids, np.take_along_axis(logprobs, ids, -1)
         return out
 
@@ -211,9 +210,7 @@ class OnnxEngine:
         options.only_execute_path_to_fetches = True  # do not compute vocabulary logits for vectors
         length, limit = feeds["input_ids"].shape[-1], self.config.max_positions
         if self.config.positions != "relative" and length > limit:
-            raise UserError(
-                f"a sequence of {length} tokens is too long for this model", expected=f"at most {limit} tokens"
-            )
+            raise UserError(f"a sequence of {length} tokens is too long", expected=f"at most {limit} tokens")
         with self.forward_lock():
             return self.sessions[name].run(list(outputs), feeds, options)
 
@@ -221,19 +218,13 @@ class OnnxEngine:
 def _read_manifest(file: Path) -> dict[str, Any]:
     """Read export.json. Graphs must be in the folder onnx/ next to the file, so that a manifest cannot open other files."""
     manifest = read_object(file)
-    keys = {"task", "pooling", "heads", "graphs", "outputs"}
-    graphs = manifest.get("graphs") if manifest.get("version") == VERSION and keys <= set(manifest) else None
+    is_known = manifest.get("version") == VERSION and {"task", "pooling", "heads", "graphs", "outputs"} <= set(manifest)
+    graphs = manifest.get("graphs") if is_known else None
     if not isinstance(graphs, dict) or not set(graphs) & {"model", "decoder_model"}:
-        raise UserError(
-            f"{file} was written by an incompatible version",
-            expected=f"version {VERSION}",
-            hint="export the model again",
-        )
+        raise UserError(f"{file} has an incompatible version", expected=f"{VERSION}", hint="export the model again")
     for name in graphs.values():
         if not isinstance(name, str) or not re.fullmatch(r"onnx/\w[\w.-]*", name):
-            raise UserError(
-                f"{file} has an invalid graph file {name!r}", expected="a file in onnx/, such as onnx/model.onnx"
-            )
+            raise UserError(f"{file} has an invalid graph file {name!r}", expected="onnx/NAME.onnx")
     spec = None if manifest["task"] is None or "output" in manifest else TASKS[manifest["task"]].SPEC
     defaults = {  # older exports do not have these keys
         "output": None if spec is None else spec.output,

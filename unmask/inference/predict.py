@@ -46,11 +46,8 @@ def predict_inputs(
     overflow: str | None = None,
     predicate: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return each prediction with the fields of its record.
-
-    `source`: a file, a text, a record, a list of texts or records, or an open text stream with one record per line. `predicate`: of
-    every record, for a task with such a field.
-    """
+    """Return each prediction with the input fields of its record. `source`: a file, a text, a record, a list of these, or a text
+    stream with one record per line. `predicate`: set for every record, if the task has such a field."""
     spec = predictor.require_task().spec
     items: Iterable[Any] = read_inputs(predictor, source, columns, console)
     if predicate is not None:

@@ -39,10 +39,7 @@ class Reader:
         return encodings
 
     def window(self, tokens: int, first: int, end: int, extra: int, name: str, overflow: Overflow) -> tuple[int, int]:
-        """Return the window [start, end) of a text with `tokens` tokens that has the tokens [first, end) in its middle.
-
-        It leaves room for `extra` more tokens. `name` is how an error message calls the text.
-        """
+        """Return [start, end) of a window of a text with `tokens` tokens: [first, end) in the middle, room for `extra` tokens."""
         if check_overflow(overflow) == "error" or end - first + extra > self.max_text_tokens:
             self.check_fits(tokens + extra, 2, name)
         return centered_window(tokens, first, end, self.max_text_tokens - extra)
@@ -65,7 +62,7 @@ class Reader:
     def encode_row(self, texts: Sequence[str]) -> tuple[Example, list[Token]]:
         """Encode one or two texts as a row with the tokenizer's special tokens. Return the row and its tokens."""
         t, encodings = self.tokenizer, self.tokenizer.encode_batch(texts)
-        row = self._add_special_tokens(encodings, "the text" if len(texts) == 1 else "the pair")
+        row = self._build_row(encodings, "the text" if len(texts) == 1 else "the pair")
         assert row.token_type_ids is not None
         tokens = [
             Token(t.token(id), 0, 0, segment)
@@ -82,12 +79,9 @@ class Reader:
     def pairs(self, firsts: list[str], seconds: list[str]) -> list[Example]:
         """Encode each pair of texts as a row."""
         encodings = zip(*map(self.tokenizer.encode_batch, (firsts, seconds)), strict=True)
-        return [
-            self._add_special_tokens(pair, describe_item(firsts, number, "pair"))
-            for number, pair in enumerate(encodings)
-        ]
+        return [self._build_row(pair, describe_item(firsts, n, "pair")) for n, pair in enumerate(encodings)]
 
-    def _add_special_tokens(self, encodings: Sequence[Encoding], name: str) -> Example:
+    def _build_row(self, encodings: Sequence[Encoding], name: str) -> Example:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(*(e.ids for e in encodings))
         count = sum(map(len, encodings))
         self.check_fits(count, len(ids) - count, name)

@@ -23,6 +23,7 @@ from unmask.inference.inputs import describe_item, shorten
 from unmask.inference.progress import Update, map_in_chunks
 from unmask.inference.reader import Overflow, Reader
 from unmask.text.token_text import display_token, is_ideograph
+from unmask.text.tokenizer import Tokenizer
 
 SURPRISAL_THRESHOLD = 1.5  # standard deviations below the mean of the text
 Method = Literal["pll", "within-word"]
@@ -58,15 +59,14 @@ def score(
         all_logprobs = _causal_logprobs(engine, reader, [encoding.ids for encoding in encodings], update)
         logprobs = [values[positions] for values, positions in zip(all_logprobs, scored)]
     else:
-        ends = [
-            word_ends(e, texts[n]) if method == "within-word" else range(1, len(e) + 1) for n, e in enumerate(encodings)
-        ]
+        by_word = method == "within-word"
+        ends = [word_ends(e, texts[n]) if by_word else range(1, len(e) + 1) for n, e in enumerate(encodings)]
         spans = [MaskedSpan(n, i, ends[n][i]) for n, positions in enumerate(scored) for i in positions]
         lengths = [min(len(encodings[span.text]), reader.max_text_tokens) for span in spans]
         values = map_in_chunks(spans, lengths, lambda chunk: _masked_logprobs(engine, reader, encodings, chunk), update)
         logprobs = np.split(np.array(values), np.cumsum([len(positions) for positions in scored])[:-1])
     name = "left-to-right" if left_to_right else method
-    return [_score(reader, name, *parts) for parts in zip(texts, encodings, scored, logprobs)]
+    return [_score(t, name, *parts) for parts in zip(texts, encodings, scored, logprobs)]
 
 
 class MaskedSpan(NamedTuple):
@@ -111,10 +111,7 @@ def _masked_logprobs(engine: Engine, reader: Reader, encodings: list[Encoding], 
 
 
 def _causal_logprobs(engine: Engine, reader: Reader, texts: list[list[int]], update: Update | None) -> list[np.ndarray]:
-    """Return (T,) per text: the log-probability of each token given those before it.
-
-    A long text is read in windows that overlap by half, so that every token has at least half a window of context.
-    """
+    """Return (T,) per text. A long text is read in overlapping windows: a token has at least half a window of context."""
     windows: list[tuple[int, list[int], int]] = []  # index of the text, tokens, how many of them are already scored
     for number, ids in enumerate(texts):
         start = done = 0
@@ -136,12 +133,12 @@ def _causal_logprobs(engine: Engine, reader: Reader, texts: list[list[int]], upd
 
 
 def _score(
-    reader: Reader, method: str, text: str, encoding: Encoding, positions: list[int], logprobs: np.ndarray
+    t: Tokenizer, method: str, text: str, encoding: Encoding, positions: list[int], logprobs: np.ndarray
 ) -> Score:
     threshold = float(logprobs.mean() - SURPRISAL_THRESHOLD * logprobs.std())
     per_token = []
     for i, logprob in zip(positions, logprobs.tolist()):
         id, (start, end) = encoding.ids[i], encoding.offsets[i]
-        per_token.append(TokenScore(display_token(reader.tokenizer, id), id, logprob, start, end, logprob < threshold))
+        per_token.append(TokenScore(display_token(t, id), id, logprob, start, end, logprob < threshold))
     total, perplexity = float(logprobs.sum()), float(np.exp(-logprobs.mean()))
     return Score(text, total, perplexity, per_token, method != "left-to-right", method)

@@ -60,8 +60,7 @@ class Index:
         self.vectors = _build_vector_index(self.texts, self.embedder, console) if self.embedder else None
 
     def search(self, query: str, top_k: int = 10, rerank: int = 50) -> list[dict[str, Any]]:
-        """Return the best passages: [{"rank", "id", "text", "score", "bm25_rank", "vectors_rank"}, …]. A passage has the ranks of the
-        stages that found it."""
+        """Return the best passages: [{"rank", "id", "text", "score", and "STAGE_rank" for each stage that found it}, …]."""
         return self.search_all([query], top_k, rerank)[0]
 
     def search_all(

@@ -80,10 +80,7 @@ class TaskMethods:
         return self._predict_task("choose", texts, choice_lists, [""] * len(texts) if context is None else context)
 
     def rank(self, query: Texts, passages: Sequence[Any]) -> Any:
-        """Return the passages by relevance to the query, best first: [{"index", "score", "text"}].
-
-        A list of queries needs a list of passages for each.
-        """
+        """Return the passages, most relevant first: [{"index", "score", "text"}]. A list of queries needs passages for each."""
         if not is_batch(query):
             single: Any = query
             return self.rank([single], [passages])[0]
