@@ -93,7 +93,7 @@ class Predictor(TaskMethods, IntrospectionMixin):
     >>> from unmask.model.config import preset
     >>> from unmask.model.model import Model
     >>> from unmask.recipe import TokenizerRecipe
-    >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(type="char"))
     >>> model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm", "nsp"]).init(0)
     >>> p = Predictor(model, tokenizer)
     >>> filling = p.fill("a c[MASK]b", top_k=2)
