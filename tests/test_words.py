@@ -24,7 +24,7 @@ WORDS = {  # pattern → what to write instead
     r"\blacking\b": "missing",
     r"\bjudged by\b": "evaluated with",
 }
-LEFT = {"inference": 8, "tasks": 1, "train": 1}
+LEFT = {"tasks": 1, "train": 1}
 QUOTED = {"docs/log.md"}  # quotes old names
 
 

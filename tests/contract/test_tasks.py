@@ -192,7 +192,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return labeled_files.read(p.require_task(), [self.file(task)], {}, False, Console(quiet=True))[0]
+        return labeled_files.read_records(p.require_task(), [self.file(task)], {}, False, Console(quiet=True))[0]
 
 
 def same(a: Any, b: Any) -> bool:

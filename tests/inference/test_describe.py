@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.inference.describe import lines
+from unmask.inference.describe import description_lines
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -31,7 +31,7 @@ def test_info_says_what_is_there_and_what_is_not(folder):
     assert found["heads"] == ["pooler"]
     assert {"mlm", "nsp", "classify"} <= set(found["missing_heads"])
     assert found["tokenizer"]["special"]["mask"] == "[MASK]"
-    text = dict(lines(found))
+    text = dict(description_lines(found))
     assert "mlm" in text["missing heads"]
     (folder / "tokenizer.json").unlink()
     assert "no tokenizer in" in unmask.info(folder)["tokenizer"]["error"]

@@ -97,7 +97,7 @@ def test_a_words_vectors_are_the_mean_of_its_tokens(bert):
     assert gap(found.vectors[0], token[own].mean(0)) <= 1e-5
     assert predictor.word_vectors("京", texts).occurrences[0].number == 2
     assert json.loads(json.dumps(found.as_dict()))["occurrences"][1]["start"] == 0
-    with pytest.raises(UserError, match="stands in none of the 4 texts"):
+    with pytest.raises(UserError, match="occurs in none of the 4 texts"):
         predictor.word_vectors("bank", texts)
     with pytest.raises(UserError, match="an empty word"):
         predictor.word_vectors(" ", texts)

@@ -169,7 +169,7 @@ def test_a_filled_word_is_explained(tmp_path):
     assert alike.value == near(predictor.similarity(TEXT, "we played at the lakes"), 1e-5)
     for parts, target, said in (
         (("the lakes",), None, "no mask in the text"),
-        (("the [MASK]",), "unitedness", "not one piece"),
+        (("the [MASK]",), "unitedness", "not a single token"),
         (("a", "b", "c"), None, "nothing to explain"),
         (("a", "b"), "c", "target 'c'"),
     ):
@@ -222,7 +222,7 @@ def test_a_causal_models_explanation_is_captums_on_transformers(tmp_path):
     found = predictor.explain(TEXT, target=" the lakes")
     t = predictor.tokenizer
     row, new = predictor.reader.encode([TEXT])[0].ids, t.encode(" the lakes")
-    row = causal.prompt(predictor.engine, t, row)
+    row = causal.build_prompt(predictor.engine, t, row)
     ids = torch.tensor([[*row, *new]])
     base = torch.where(torch.from_numpy(t.special)[ids], ids, t.pad if t.mask is None else t.mask)
     base[:, len(row) :] = ids[:, len(row) :]

@@ -207,8 +207,8 @@ def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
         ({"max_subwords": 2, "candidates": ["the"]}, "both max_subwords and candidates"),
         ({"candidates": []}, "candidates"),
         ({"candidates": "states"}, "candidates 'states'"),
-        ({"candidates": ["[CLS]"]}, "cannot write it"),
-        ({"candidates": ["☃"]}, "cannot write it"),
+        ({"candidates": ["[CLS]"]}, "cannot encode the candidate"),
+        ({"candidates": ["☃"]}, "cannot encode the candidate"),
         ({"overflow": "cut"}, "overflow 'cut'"),
     ],
 )

@@ -338,9 +338,9 @@ def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(ber
     predictor = load(bert)
     assert len(predictor.score(" ".join(["the"] * 62)).per_token) == 62
     for ask in (predictor.score, predictor.embed, lambda t: predictor.fill(t + " [MASK]")):
-        with pytest.raises(UserError, match=r"the text has 6[34] tokens and 2 special ones; the model reads 64"):
+        with pytest.raises(UserError, match=r"the text has 6[34] tokens and 2 special tokens; the model reads 64"):
             ask(" ".join(["the"] * 63))
-    with pytest.raises(UserError, match="the pair has 62 tokens and 3 special ones"):
+    with pytest.raises(UserError, match="the pair has 62 tokens and 3 special tokens"):
         predictor.next_sentence(" ".join(["the"] * 31), " ".join(["the"] * 31))
 
 
@@ -364,7 +364,7 @@ def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, moder
         (lambda p: p.score(b"the"), "is bytes, not text"),
         (lambda p: p.embed({"text": "the"}), "is dict, not text"),
         (lambda p: p.embed("the", overflow="cut"), "overflow 'cut'"),
-        (lambda p: p.score("the [MASK]"), "a hidden word has no score"),
+        (lambda p: p.score("the [MASK]"), "a masked word has no score"),
         (lambda p: p.score(["the", " "]), "no word in text 2 of 2"),
         (lambda p: p.embed("the", "max"), "pooling 'max'"),
         (lambda p: p.next_sentence(["a", "b"], ["c"]), "2 first and 1 second"),
@@ -513,7 +513,7 @@ def test_a_classifier_takes_texts_and_pairs_one_or_many():
         assert alone["scores"] != near(together["scores"], 1e-3)
     assert set(p.methods()) >= {"classify", "predict", "explain", "attention"}
     for ask, said in (
-        (lambda: p.classify(texts, ["a"]), "do not go together"),
+        (lambda: p.classify(texts, ["a"]), "inputs of different lengths"),
         (lambda: p.rank("a", ["b"]), "for the task classify, not for rank"),
         (lambda: p.tag(["a"]), "for the task classify, not for tag"),
     ):

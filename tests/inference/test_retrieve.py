@@ -154,7 +154,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[
         Index(PASSAGES, bm25=False)
     with pytest.raises(UserError, match="no passages"):
         Index([])
-    with pytest.raises(UserError, match="cannot put passages in order"):
+    with pytest.raises(UserError, match="cannot re-rank passages"):
         Index(PASSAGES, reranker=models[0])
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UserError, match="search needs faiss-cpu") as error:

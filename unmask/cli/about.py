@@ -60,7 +60,7 @@ def info(
 ) -> None:
     """Show a run (status, metrics) or a model (architecture)."""
     from unmask.cli.show.tables import print_facts
-    from unmask.inference.describe import lines
+    from unmask.inference.describe import description_lines
     from unmask.report import facts
     from unmask.train.run_files import explain_damage
 
@@ -68,4 +68,4 @@ def info(
     if as_json:
         return print_json(found)
     with explain_damage(run):
-        print_facts(lines(found) if found.get("kind") == "model" else facts(found))
+        print_facts(description_lines(found) if found.get("kind") == "model" else facts(found))

@@ -155,9 +155,9 @@ def evaluate(
         return print_json(results)
     if "task" in results:
         return scores(results)
-    from unmask.inference.evaluate_text import lines  # which imports torch
+    from unmask.inference.evaluate_text import metric_lines  # imports torch
 
-    print_facts(lines(results))
+    print_facts(metric_lines(results))
 
 
 @command(

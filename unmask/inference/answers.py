@@ -1,6 +1,6 @@
-"""What a Predictor answers, and what a masked batch looks like: plain values, without torch.
+"""Result types of a Predictor, as plain dataclasses without torch. `cli/show/` renders them for the terminal.
 
-`as_dict()` is ready for JSON. How they look in a terminal is in `cli/show/`.
+The field names are the keys of the JSON output. [start, end) are character offsets into the text, log-probabilities are in nats.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -10,110 +10,108 @@ import numpy as np
 
 
 class Result:
-    """A dataclass that goes out as JSON."""
-
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload]  # every Answer is a dataclass
+        """Return plain values for JSON."""
+        return asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
 
 
 @dataclass(frozen=True)
 class Candidate:
-    # Readable: 'states', '##s', or ' states' where pieces carry their blank; of several pieces the whole word.
-    token: str
-    id: int  # its piece; of several the first
-    probability: float  # the model's own, over the whole vocabulary; of several pieces the product, from left to right
-    text: str  # the text with this one put in; other masks stay
-    ids: tuple[int, ...] = ()  # all its pieces
-    mean_token_probability: float = (
-        0.0  # the geometric mean of their probabilities, by which words of different length are compared
-    )
+    token: str  # readable: 'states', '##s', or ' states' if tokens include their space; the whole word for several subwords
+    id: int  # of the first subword
+    probability: float  # over the whole vocabulary; the product over the subwords, from left to right
+    text: str  # the text with this mask filled; other masks stay
+    ids: tuple[int, ...] = ()  # of all subwords
+    mean_token_probability: float = 0.0  # geometric mean over the subwords; compares words of different lengths
 
 
 @dataclass(frozen=True)
 class Mask:
-    position: int  # in the row of tokens, [CLS] being 0
-    start: int  # characters [start, end) of the text
+    position: int  # in the row of tokens; [CLS] has position 0
+    start: int
     end: int
-    candidates: list[Candidate]  # likeliest first, as if this mask were asked alone
+    candidates: list[Candidate]  # most likely first, while the other masks are not filled
 
 
 @dataclass(frozen=True)
 class JointCandidate:
-    """All masks filled together."""
+    """One way to fill all masks of a text."""
 
     text: str
-    logprob: float  # the sum over the pieces, from left to right, each seeing those before it filled
-    tokens: list[str]  # what each mask became
-    spans: list[tuple[int, int]]  # the characters of `text` that were put in
+    logprob: float  # sum over the subwords, from left to right; each is conditioned on the ones before it
+    tokens: list[str]  # one word per mask
+    spans: list[tuple[int, int]]  # [start, end) of each word in `text`
 
 
 @dataclass(frozen=True)
 class FillMaskResult(Result):
     text: str
     masks: list[Mask]
-    best: str  # all masks filled: the first of `joint`; without it the surest first, each time asking the model again
-    best_spans: list[tuple[int, int]]  # the characters of `best` that were put in
-    joint: list[JointCandidate] = field(default_factory=list)  # likeliest first, per piece; empty when not asked for
+    best: str  # all masks filled: the first of `joint`; without a beam search one by one, the most confident first
+    best_spans: list[tuple[int, int]]  # [start, end) of each word in `best`
+    joint: list[JointCandidate] = field(
+        default_factory=list
+    )  # highest mean log-probability first; [] without num_beams
 
 
 @dataclass(frozen=True)
 class TokenScore:
     token: str
     id: int
-    logprob: float  # natural logarithm of its probability when it alone is hidden, or after those before it
-    start: int  # characters [start, end) of the text
+    logprob: float  # given the tokens that the method shows to the model
+    start: int
     end: int
-    is_surprising: bool  # far below the text's mean
+    is_surprising: bool  # far below the mean of the text
 
 
 @dataclass(frozen=True)
 class Score(Result):
     text: str
-    total: float  # sum over the tokens, in nats
-    perplexity: float  # exp(−total / tokens): a pseudo-perplexity, for comparing texts under one model
+    total: float  # sum of the log-probabilities
+    perplexity: float  # exp(−total / tokens): compares texts under one model
     per_token: list[TokenScore]
-    pseudo: bool = True  # each token was seen from both sides; False: from the left, and `perplexity` is one
-    method: str = "pll"  # or "within-word"; "left-to-right" of a model that predicts the next token
+    pseudo: bool = True  # pseudo-perplexity: the model sees both sides of a token; False: only the left side
+    method: str = "pll"  # or "within-word", "left-to-right"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A minimal pair: two sentences of which the model should find the first likelier."""
+    """A minimal pair: the model should give the higher log-likelihood to the good sentence."""
 
     good: str
     bad: str
-    good_score: float  # log-likelihood in nats
+    good_score: float  # log-likelihood
     bad_score: float
-    right: bool
+    right: bool  # good_score > bad_score
 
 
 @dataclass(frozen=True)
 class AccuracyInterval:
     accuracy: float
     count: int
-    interval: tuple[float, float]  # Wilson's, 95 %
+    interval: tuple[float, float]  # 95% Wilson interval
 
 
 @dataclass(frozen=True)
 class MinimalPairs(AccuracyInterval, Result):
     method: str
-    by: dict[str, AccuracyInterval]  # phenomenon → its share
+    by: dict[str, AccuracyInterval]  # per phenomenon
     pairs: list[Pair]
 
 
 @dataclass(frozen=True)
 class Token:
     token: str
-    start: int  # characters [start, end) of its text; a special token has none
+    start: int  # 0, as `end`, for a special token
     end: int
-    segment: int  # 0: of the first text, 1: of the second
+    segment: int  # 0: the first text, 1: the second
 
 
 @dataclass(frozen=True)
 class Occurrence:
-    number: int  # of the text, from 0
+    number: int  # index of the text
     text: str
-    start: int  # characters [start, end) of the text
+    start: int
     end: int
 
 
@@ -132,7 +130,7 @@ class WordVectors(Result):
 @dataclass(frozen=True)
 class Attention(Result):
     tokens: list[Token]
-    weights: np.ndarray  # (layers, heads, T, T) float32: how much each token (row) takes from each (column)
+    weights: np.ndarray  # (layers, heads, T, T) float32: from each token (row) to each token (column)
 
     def as_dict(self) -> dict[str, Any]:
         return {"tokens": [asdict(t) for t in self.tokens], "weights": self.weights.round(4).tolist()}
@@ -140,44 +138,46 @@ class Attention(Result):
 
 @dataclass(frozen=True)
 class Attribution(Token):
-    score: float  # how much it raised the value, in the value's unit
+    score: float  # contribution to `Explanation.value`, in its unit
 
 
 @dataclass(frozen=True)
 class Explanation(Result):
     tokens: list[Attribution]
-    target: str  # what was explained: a label, a tag of a word, an answer, a word
-    value: float  # what the model gave the target: a logit, a log-probability, a cosine
-    baseline: float  # what it gives it where every word is hidden
+    target: str  # the explained prediction: a label, a tag of a word, an answer, a word
+    value: float  # of the target: a logit, a log-probability or a cosine
+    baseline: float  # value of the target if every word is masked
     method: str
-    delta: float  # by how much the scores' sum misses value − baseline
+    delta: float  # convergence error: sum of the scores − (value − baseline)
 
 
 @dataclass(frozen=True)
 class Continuation(Result):
     text: str  # the prompt
-    generated_text: str  # after the prompt; of an encoder–decoder its whole output
-    tokens: list[str]  # of `generated_text`, with the end-of-sequence token
-    finish_reason: str  # "eos", or "length" where max_new_tokens was reached
-    continues: bool  # `generated_text` starts where `text` ends; False: an encoder–decoder wrote a text of its own
+    generated_text: str  # without the prompt
+    tokens: list[str]  # of `generated_text`, including the end-of-sequence token
+    finish_reason: str  # "eos", or "length" if max_new_tokens was reached
+    continues: (
+        bool  # `generated_text` continues `text`; False: it is the separate output of an encoder–decoder or a task
+    )
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a training row, or a run of untouched ones."""
+    """A token of a training row, or a run of unchanged tokens."""
 
-    state: str  # masked, random, kept: chosen for the loss; special: [CLS] …; text: untouched
-    text: str  # what the corpus says there, with the blank before it if it has one
-    shown: str  # what the model sees there
+    state: str  # masked, random, kept: targets of the loss; special: [CLS] …; text: unchanged
+    text: str  # original text, with the space before it if there is one
+    shown: str  # model input
 
 
 @dataclass(frozen=True)
 class Row:
     tokens: int
-    chosen: int  # targets of the loss in the row, for MLM the tokens chosen; 0: the objective judges whole rows
-    is_next: bool | None  # whether segment B follows A; None: the row has no pair
+    chosen: int  # target tokens of the loss; 0 if the objective predicts one label for the row
+    is_next: bool | None  # whether segment B follows A; None if the row is not a pair
     parts: list[Part]
-    note: str = ""  # what else the objective made of the row: an order, what tokens see, what is to be written
+    note: str = ""  # further changes of the objective: order of the segments, attention mask, decoder target
 
 
 @dataclass(frozen=True)

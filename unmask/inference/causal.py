@@ -1,4 +1,4 @@
-"""What a model answers that predicts the next token: continuations, and how likely a text is from left to right."""
+"""Text generation, and log-probabilities from left to right, for models that predict the next token."""
 
 from __future__ import annotations
 
@@ -21,99 +21,103 @@ if TYPE_CHECKING:
     from unmask.text.tokenizer import Tokenizer
 
 
-def prompt(engine: Engine, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """As rows are in training: what begins a text, the text, and for an encoder–decoder what ends it."""
-    begin = [] if tokenizer.cls in (None, tokenizer.sep) else [int(tokenizer.cls or 0)]
+def build_prompt(engine: Engine, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """Add the special tokens of training: [CLS] before the text, and for an encoder–decoder [SEP] after it."""
+    start = [] if tokenizer.cls in (None, tokenizer.sep) else [int(tokenizer.cls or 0)]
     if engine.config.decoder_layers:
-        return [*begin, *ids, tokenizer.sep]
-    return [*begin, *ids] or [tokenizer.sep]  # GPT-2 has one token for both: nothing to go on from is an end
+        return [*start, *ids, tokenizer.sep]
+    return [*start, *ids] or [tokenizer.sep]  # GPT-2 has one token for start and end; it continues an empty text
 
 
-def continuations(
+def generate_continuations(
     engine: Engine, reader: Reader, texts: list[str], update: Update | None = None, **settings: Any
 ) -> list[Continuation]:
-    rows = [prompt(engine, reader.tokenizer, encoding.ids) for encoding in reader.encode(texts)]
-    with progress_callback(update) as tell:
-        made = generate(engine, rows, update=tell, **settings)
-    return [_continuation(engine, reader.tokenizer, *parts) for parts in zip(texts, rows, made, strict=True)]
+    prompts = [build_prompt(engine, reader.tokenizer, encoding.ids) for encoding in reader.encode(texts)]
+    with progress_callback(update) as report:
+        generated = generate(engine, prompts, update=report, **settings)
+    return [_continuation(engine, reader.tokenizer, *parts) for parts in zip(texts, prompts, generated, strict=True)]
 
 
-def answers(
+def generate_task_outputs(
     engine: Engine, task: Task, texts: list[str], update: Update | None = None, **settings: Any
 ) -> list[Continuation]:
-    """What a model writes that is fine-tuned to: with its prefix, its separator and, where none are given, its settings."""
-    prompts, t = [task_prompt(task, text) for text in texts], task.tokenizer
+    """Generate with a model fine-tuned for it: with the task's prefix and separator, and its settings as defaults."""
+    prompts, t = [encode_task_prompt(task, text) for text in texts], task.tokenizer
     for number, prompt in enumerate(prompts):
         if prompt.metadata:
             raise UserError(
-                f"{describe_item(texts, number)} is {prompt.metadata:,} tokens too long; nothing is cut off silently",
-                hint="unmask predict cuts it at its end, and says so",
+                f"{describe_item(texts, number)} is {prompt.metadata:,} tokens too long for the model",
+                hint="shorten it, or run unmask predict, which truncates it with a warning",
             )
-    own = {k: v for k, v in task.bound.generation.items() if not (settings.get("max_length") and k == "max_new_tokens")}
-    how = own | {k: v for k, v in settings.items() if v is not None}
-    with progress_callback(update) as tell:
-        made = generate(engine, [prompt.input_ids.tolist() for prompt in prompts], update=tell, **how)
+    defaults = dict(task.bound.generation)
+    if settings.get("max_length"):
+        defaults.pop("max_new_tokens", None)
+    options = defaults | {name: value for name, value in settings.items() if value is not None}
+    with progress_callback(update) as report:
+        generated = generate(engine, [prompt.input_ids.tolist() for prompt in prompts], update=report, **options)
     return [
         Continuation(
-            text, task_text(task, prompt, new)["output"], [t.token(i) for i in new], finish_reason(t, new), False
+            text,
+            decode_task_output(task, prompt, ids)["output"],
+            [t.token(i) for i in ids],
+            finish_reason(t, ids),
+            False,
         )
-        for text, prompt, new in zip(texts, prompts, made, strict=True)
+        for text, prompt, ids in zip(texts, prompts, generated, strict=True)
     ]
 
 
-def task_prompt(task: Task, text: str) -> Example:
-    """What a model reads that is fine-tuned to write; `about`: tokens at the text's end that had no room."""
+def encode_task_prompt(task: Task, text: str) -> Example:
+    """Encode the input of a generation task. `metadata` is the number of tokens truncated at the end."""
     return task.encode({task.spec.inputs[0].key: text}, labeled=False)[0]
 
 
-def task_target(task: Task, text: str, target: str) -> list[int]:
-    """The tokens of what it should write, as it learnt them: the end too."""
+def encode_task_target(task: Task, text: str, target: str) -> list[int]:
+    """Return the target tokens as in training, including the end-of-sequence token."""
     field = next(f for f in task.spec.fields if f.use == "target")
     (row,) = task.encode({task.spec.inputs[0].key: text, field.key: target})
     return row.labels[f"{task.spec.terms[0]}.targets"].tolist()
 
 
-def task_text(task: Task, prompt: Example, new: Sequence[int]) -> dict[str, Any]:
-    """Its prediction, once these tokens are written."""
-    return task.decode(Outputs([np.array(new, np.int64)], [prompt], np.zeros(1, np.int64)))[0]
+def decode_task_output(task: Task, prompt: Example, ids: Sequence[int]) -> dict[str, Any]:
+    """Return the prediction for generated tokens."""
+    return task.decode(Outputs([np.array(ids, np.int64)], [prompt], np.zeros(1, np.int64)))[0]
 
 
-def unseen(engine: Engine, tokenizer: Tokenizer) -> set[int | None]:
-    """Tokens that are not part of what is written."""
+def non_text_ids(engine: Engine, tokenizer: Tokenizer) -> set[int | None]:
+    """Return the special tokens that are not part of generated text. Sentinels and the user's special tokens are part of it."""
     return {tokenizer.pad, tokenizer.cls, tokenizer.sep, engine.config.start_id}
 
 
-def finish_reason(tokenizer: Tokenizer, new: Sequence[int]) -> str:
-    return "eos" if new and new[-1] == tokenizer.sep else "length"
+def finish_reason(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    return "eos" if ids and ids[-1] == tokenizer.sep else "length"
 
 
-def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, row: list[int], new: list[int]) -> Continuation:
-    silent = unseen(engine, tokenizer)
-    progress_callback = [
-        i for i in new if i not in silent
-    ]  # sentinels and the user's own special tokens are part of the answer
-    if engine.config.decoder_layers:
-        written = tokenizer.decode(progress_callback).strip()
-    else:  # decoded together, as the pieces may join the prompt's last word
-        before = tokenizer.decode([i for i in row if i not in silent])
-        whole = tokenizer.decode([i for i in [*row, *new] if i not in silent])
-        written = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(progress_callback)
-    return Continuation(
-        text,
-        written,
-        [tokenizer.token(i) for i in new],
-        finish_reason(tokenizer, new),
-        not engine.config.decoder_layers,
-    )
+def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, prompt: list[int], ids: list[int]) -> Continuation:
+    has_decoder, skipped = engine.config.decoder_layers > 0, non_text_ids(engine, tokenizer)
+
+    def decode(ids: list[int]) -> str:
+        return tokenizer.decode([i for i in ids if i not in skipped])
+
+    if has_decoder:
+        generated = decode(ids).strip()
+    else:  # decoded with the prompt, because the first new token may continue the prompt's last word
+        before, full_text = decode(prompt), decode([*prompt, *ids])
+        generated = full_text[len(before) :] if full_text.startswith(before) else decode(ids)
+    tokens = [tokenizer.token(i) for i in ids]
+    return Continuation(text, generated, tokens, finish_reason(tokenizer, ids), not has_decoder)
 
 
-def log_likelihoods(engine: Engine, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """For each text, the logarithm of every token's probability after those before it; the first comes after [CLS],
-    or where there is none, after the token that ends a text. An encoder that sees both sides is given the causal mask."""
-    head, prefix = ("lm", None) if engine.config.causal else ("mlm", 0)
+def next_token_logprobs(engine: Engine, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """Return (T,) per text: the log-probability of each token given the tokens before it.
+
+    The first token is conditioned on [CLS], or on the end-of-text token if there is no [CLS]. A bidirectional encoder gets a
+    causal mask.
+    """
+    head, prefix_length = ("lm", None) if engine.config.causal else ("mlm", 0)
     first = tokenizer.sep if tokenizer.cls is None else tokenizer.cls
     rows = []
     for ids in texts:
         labels = {"mlm.positions": np.arange(1, len(ids) + 1), "mlm.targets": np.array(ids, np.int64)}
-        rows.append(Example(np.array([first, *ids], np.int64), prefix_length=prefix, labels=labels))
+        rows.append(Example(np.array([first, *ids], np.int64), prefix_length=prefix_length, labels=labels))
     return engine.token_logprobs(head, rows)

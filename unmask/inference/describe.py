@@ -1,4 +1,4 @@
-"""What a model folder is, whoever made it: family, size, which heads are there and which are not, its tokenizer."""
+"""Description of a model folder for `unmask info`: architecture, size, available and missing heads, tokenizer."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from unmask.model.families import FAMILIES
 from unmask.text.tokenizer import Tokenizer
 
 SHAPE = ("layers", "decoder_layers", "hidden", "vocab_size", "max_positions")
-SETTINGS = ("config.json", "bert_config.json")  # one of these makes a folder a model's
+CONFIG_FILES = ("config.json", "bert_config.json")  # a model folder contains one of these
 
 
 def is_model(folder: str | Path) -> bool:
@@ -19,55 +19,55 @@ def is_model(folder: str | Path) -> bool:
     >>> is_model("no-such-folder")
     False
     """
-    return any(path_exists(Path(folder) / name) for name in SETTINGS)
+    return any(path_exists(Path(folder) / name) for name in CONFIG_FILES)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
-    """Everything is read: what this says is there does open."""
-    found = _exported(Path(folder)) if is_export(folder) else _trained(folder)
-    config, settings = found.pop("config"), found.pop("settings")
+    """Load everything, so that a damaged folder raises an error instead of being described."""
+    facts = _describe_export(Path(folder)) if is_export(folder) else _describe_model(folder)
+    config, settings = facts.pop("config"), facts.pop("settings")
     return {
         "kind": "model",
         "path": str(folder),
         "family": config.family,
         "architecture": (settings.get("architectures") or [None])[0],
         **{name: getattr(config, name) for name in SHAPE},
-        **found,
-        "tokenizer": _tokenizer(folder, config.vocab_size),
+        **facts,
+        "tokenizer": _describe_tokenizer(folder, config.vocab_size),
     }
 
 
-def _trained(folder: str | Path) -> dict[str, Any]:
+def _describe_model(folder: str | Path) -> dict[str, Any]:
     loaded = hf.load(folder)
-    broken = {name.split(".")[1] for name in loaded.missing}
-    heads = [name for name in loaded.model.heads if name not in broken]
-    known = dict.fromkeys(head for held in FAMILIES[loaded.config.family].architectures.values() for head in held)
+    damaged = {name.split(".")[1] for name in loaded.missing}
+    heads = [name for name in loaded.model.heads if name not in damaged]
+    family_heads = dict.fromkeys(h for heads in FAMILIES[loaded.config.family].architectures.values() for h in heads)
     return {
         "config": loaded.config,
         "settings": loaded.settings,
         "parameters": sum(value.numel() for value in loaded.model.parameters()),
         "heads": heads,
-        "missing_heads": [name for name in known if name not in heads],
+        "missing_heads": [name for name in family_heads if name not in heads],
         "unexpected_keys": loaded.unexpected,
     }
 
 
-def _exported(folder: Path) -> dict[str, Any]:
+def _describe_export(folder: Path) -> dict[str, Any]:
     engine = OnnxEngine(folder)
     return {
         "config": engine.config,
         "settings": read_object(folder / "config.json"),
-        "parameters": engine.about.get("parameters", 0),
+        "parameters": engine.manifest.get("parameters", 0),
         "heads": engine.heads,
         "missing_heads": [],
         "unexpected_keys": [],
-        "export": {key: engine.about.get(key) for key in ("format", "precision", "task", "graphs", "validation")},
+        "export": {key: engine.manifest.get(key) for key in ("format", "precision", "task", "graphs", "validation")},
     }
 
 
-def _tokenizer(folder: str | Path, most: int) -> dict[str, Any]:
+def _describe_tokenizer(folder: str | Path, vocab_size: int) -> dict[str, Any]:
     try:
-        t = Tokenizer.load(folder, most)
+        t = Tokenizer.load(folder, vocab_size)
     except UserError as error:
         return {"error": error.message}
     roles = {"pad": t.pad, "unk": t.unk, "cls": t.cls, "sep": t.sep, "mask": t.mask}
@@ -75,21 +75,21 @@ def _tokenizer(folder: str | Path, most: int) -> dict[str, Any]:
     return {"type": t.type, "vocabulary": t.size, "special": special, "notes": t.notes}
 
 
-def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(label, text) for a terminal."""
-    tokenizer = found["tokenizer"]
+def description_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (label, text) of each line in the terminal."""
+    tokenizer = facts["tokenizer"]
     if "error" in tokenizer:
         text = f"none: {tokenizer['error']}"
     else:
         text = f"{tokenizer['type']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
-    depth = f"{found['layers']} + {found['decoder_layers']}" if found["decoder_layers"] else str(found["layers"])
-    missing, unread, export = ", ".join(found["missing_heads"]), found["unexpected_keys"], found.get("export")
+    depth = f"{facts['layers']} + {facts['decoder_layers']}" if facts["decoder_layers"] else str(facts["layers"])
+    missing, unexpected, export = ", ".join(facts["missing_heads"]), facts["unexpected_keys"], facts.get("export")
     out = [
-        ("model", found["path"]),
-        ("family", found["family"] + (f" ({found['architecture']})" if found["architecture"] else "")),
-        ("shape", f"{depth} layers × {found['hidden']}, {found['max_positions']:,} positions"),
-        ("parameters", f"{found['parameters']:,}"),
-        ("heads", ", ".join(found["heads"]) or "none"),
+        ("model", facts["path"]),
+        ("family", facts["family"] + (f" ({facts['architecture']})" if facts["architecture"] else "")),
+        ("shape", f"{depth} layers × {facts['hidden']}, {facts['max_positions']:,} positions"),
+        ("parameters", f"{facts['parameters']:,}"),
+        ("heads", ", ".join(facts["heads"]) or "none"),
         ("missing heads", f"{missing} (initialized when needed for fine-tuning)" if missing else "none"),
         ("tokenizer", text),
     ]
@@ -97,7 +97,7 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         files = ", ".join(export["graphs"].values())
         out.insert(1, ("export", f"{files} ({export['precision']}): inference only"))
     out += [("note", note) for note in tokenizer.get("notes", [])]
-    if unread:
-        names = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
+    if unexpected:
+        names = ", ".join(unexpected[:6]) + (f" and {len(unexpected) - 6} more" if len(unexpected) > 6 else "")
         out.append(("unexpected keys", f"{names}: not used"))
     return out

@@ -1,7 +1,7 @@
-"""Engine: what a Predictor asks of a network, numpy in and numpy out, so that it does not matter which program computes.
+"""Engine: the interface between a Predictor and a network. Inputs and outputs are numpy arrays.
 
-`TorchEngine` (torch_engine.py) has all of a model; `OnnxEngine` (onnx_engine.py) has an exported graph, and needs no torch.
-Every method takes any number of rows, groups them by length inside (`batch_by_length`), and keeps their order.
+`TorchEngine` (torch_engine.py) supports every method; `OnnxEngine` (onnx_engine.py) runs an exported graph without torch.
+Every method takes any number of rows, batches them by length (`batch_by_length`) and returns results in the input order.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from unmask.model.generation import GenerationConfig
     from unmask.model.generation_state import ForwardLock, GenerationState
 
-# Labels of a row: which tokens are read, and which ones are asked about.
+# Labels of a row, (M,) each: positions of the predicted tokens, and the ids whose probability is requested.
 LABEL_POSITIONS, TARGETS = "mlm.positions", "mlm.targets"
-MAX_LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
-Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), likeliest first; log-probabilities
+MAX_LOGITS = 2**25  # vocabulary logits in memory at a time: 128 MB
+# Of a row with M positions: ids (M, k), most likely first; log-probabilities (M, k)
+TopK = tuple[np.ndarray, np.ndarray]
 
 
 @runtime_checkable
@@ -34,43 +35,43 @@ class Engine(Protocol):
 
     @property
     def generation(self) -> dict[str, Any]:
-        """The folder's generation_config.json."""
+        """Contents of the folder's generation_config.json."""
         ...
 
     def forward_rows(
         self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
     ) -> list[np.ndarray]:
-        """`Task.forward` over ONE group of rows: its values per row. A graph, which is a task's forward, does not call it."""
+        """Run `Task.forward` over one batch and return its values per row. An exported graph contains it and ignores `forward`."""
         ...
 
-    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
-        """The `count` likeliest tokens at each row's labels["mlm.positions"], of those that `allowed` (V,) bool names.
+    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[TopK]:
+        """Return the `k` most likely tokens at each of labels["mlm.positions"], among those where `allowed` (V,) is True.
 
-        Probabilities are over the whole vocabulary. Logits are read where the model predicts: at the place, or before it.
+        Log-probabilities are normalized over the whole vocabulary.
         """
         ...
 
     def token_logprobs(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Per row (M,): the log-probability of labels["mlm.targets"] at labels["mlm.positions"]."""
+        """Return (M,) per row: the log-probability of labels["mlm.targets"] at labels["mlm.positions"]."""
         ...
 
     def hidden(self, examples: Sequence[Example], layer: int = -1) -> list[np.ndarray]:
-        """Per row (T, D), float32. Layer 0 is the embeddings, 1 the first layer, -1 what the model gives."""
+        """Return hidden states (T, D) float32 per row. Layer 0 is the embeddings, 1 the first layer, -1 the encoder's output."""
         ...
 
     def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Per row what a head gives: (labels,), or for a head that reads tokens (T, …)."""
+        """Return a head's outputs per row: (labels,), or (T, …) for a head that predicts per token."""
         ...
 
     def start_generation(
-        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+        self, prompts: Sequence[Sequence[int]], options: GenerationConfig, cache: bool = True
     ) -> GenerationState:
-        """Prompts that grow token by token (model/generate.py)."""
+        """Return the state of token-by-token generation (model/generate.py)."""
         ...
 
 
 def logit_offset(config: ModelConfig) -> int:
-    """How far before a token the logits of it stand: 1 in a model that predicts the next one, else 0."""
+    """Return how many positions before a token its logits are: 1 for a model that predicts the next token, else 0."""
     return int(config.causal or config.logit_position == "next")
 
 

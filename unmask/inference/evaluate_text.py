@@ -1,8 +1,7 @@
-"""A pre-trained model on any text: loss, perplexity and accuracy, and how often it prefers the better sentence of a pair.
+"""Evaluation of a pre-trained model on any text: loss, perplexity and accuracy, and the accuracy on minimal pairs.
 
-A masked model is measured under the fixed masking of every run's evaluation (`train/eval_sets.py`), a causal one by the tokens
-that follow. Both read the text in rows of one length, so the figures of two models can be compared where their tokenizers,
-the text and the row length are the same.
+A masked language model is evaluated under the fixed masking of `train/eval_sets.py`, a causal one by next-token prediction.
+The results of two models can be compared if the tokenizer, the text and the row length are the same.
 """
 
 from collections.abc import Sequence
@@ -19,10 +18,10 @@ from unmask.text.store import Split, TokenStore
 from unmask.train.distributed import World
 from unmask.train.eval_sets import fixed_eval_set
 from unmask.train.log import FIXED_TEXT
-from unmask.train.trainer import evaluate as measure
+from unmask.train.trainer import evaluate
 
-MAX_LENGTH = 128  # tokens of a row, where the model reads as many
-MAX_ROWS = 2048  # read at most, from all over the text
+DEFAULT_LENGTH = 128  # tokens per row, if the model has as many positions
+DEFAULT_MAX_ROWS = 2048  # sampled evenly from the text
 
 
 def evaluate_text(
@@ -30,42 +29,43 @@ def evaluate_text(
     sources: Sequence[str],
     pairs: str | None,
     length: int | None,
-    rows: int | None,
+    max_rows: int | None,
     console: Console,
 ) -> dict[str, Any]:
-    """`sources`: text as `pretrain` reads it, or a prepared store, whose held-out part is measured."""
-    kind = objective_of(predictor)
-    length = _length(predictor, length)
-    store, split = _text(predictor, sources, console)
-    track = fixed_eval_set(split, predictor.tokenizer, predictor.config, kind, length, rows or MAX_ROWS)
-    if not track.batches:
-        raise UserError(f"{', '.join(sources)}: no token to predict", expected="text that the model's tokenizer knows")
+    """Evaluate on `sources`: text files as for `pretrain`, or a prepared store, of which the held-out part is used."""
+    objective, length = detect_objective(predictor), _resolve_length(predictor, length)
+    store, split = _load_text(predictor, sources, console)
+    max_rows = max_rows or DEFAULT_MAX_ROWS
+    eval_set = fixed_eval_set(split, predictor.tokenizer, predictor.config, objective, length, max_rows)
+    if not eval_set.batches:
+        raise UserError(f"{', '.join(sources)}: no tokens to predict", expected="text that the model's tokenizer knows")
     engine: Any = predictor.engine
-    predicted = sum(track.objective.target_counts(batch)[kind] for batch in track.batches)
-    found = measure(engine.model, track.objective, track.batches, engine.device, False, World(0, 1))
-    judged = predictor.minimal_pairs(pairs) if pairs else None
+    predicted = sum(eval_set.objective.target_counts(batch)[objective] for batch in eval_set.batches)
+    metrics = evaluate(engine.model, eval_set.objective, eval_set.batches, engine.device, False, World(0, 1))
+    on_pairs = predictor.minimal_pairs(pairs) if pairs else None
     return {
-        "objective": kind,
-        "masking": FIXED_TEXT if kind == "mlm" else None,
+        "objective": objective,
+        "masking": FIXED_TEXT if objective == "mlm" else None,
         "text": list(sources),
         "text_tokens": len(split.tokens),
         "unk_share": split.counts["unk_share"],
-        "rows": sum(batch.rows for batch in track.batches),
+        "rows": sum(batch.rows for batch in eval_set.batches),
         "length": length,
         "predicted": predicted,
-        "loss": found[kind],
-        "perplexity": found["perplexity"],
-        "accuracy": found.get(f"{kind}_accuracy"),
+        "loss": metrics[objective],
+        "perplexity": metrics["perplexity"],
+        "accuracy": metrics.get(f"{objective}_accuracy"),
         "unigram_entropy": store.meta["unigram_entropy"],
-        "pairs": judged and {"accuracy": judged.accuracy, "count": judged.count, "interval": list(judged.interval)},
+        "pairs": on_pairs
+        and {"accuracy": on_pairs.accuracy, "count": on_pairs.count, "interval": list(on_pairs.interval)},
     }
 
 
-def objective_of(predictor: Predictor) -> str:
-    """What the model is measured by: "mlm" or "clm"."""
+def detect_objective(predictor: Predictor) -> str:
+    """Return the objective to evaluate, "mlm" or "clm". Raise UserError if the model has neither."""
     config, heads = predictor.config, set(predictor.heads)
     if predictor.engine.kind != "torch":
-        raise UserError("an exported model answers, and has no loss", hint="the model folder that was exported")
+        raise UserError("an exported model has no loss", hint="evaluate the model folder it was exported from")
     if config.encoder == "transformer" and not config.decoder_layers:
         if heads & {"lm", "mlm"} and (config.causal or config.logit_position == "next"):
             return "clm"
@@ -73,51 +73,49 @@ def objective_of(predictor: Predictor) -> str:
             return "mlm"
     raise UserError(
         f"a {config.family} model with the heads {', '.join(sorted(heads)) or 'none'} has no loss on plain text",
-        expected="a model that predicts masked tokens (BERT, RoBERTa, ModernBERT, …; of ELECTRA its generator/ folder) or the "
-        "next token (GPT), or a fine-tuned model with a labelled file",
+        expected="a model that predicts masked tokens (BERT, RoBERTa, ModernBERT, …, or the generator/ folder of ELECTRA) or the "
+        "next token (GPT), or a fine-tuned model with a labeled file",
     )
 
 
-def _length(predictor: Predictor, length: int | None) -> int:
-    longest = predictor.config.max_positions
-    if length is not None and not 8 <= length <= longest:
-        raise UserError(f"--max-length {length}", expected=f"8 to {longest}, the positions of this model")
-    return length or min(MAX_LENGTH, longest)
+def _resolve_length(predictor: Predictor, length: int | None) -> int:
+    limit = predictor.config.max_positions
+    if length is not None and not 8 <= length <= limit:
+        raise UserError(f"invalid --max-length {length}", expected=f"8 to {limit}, the positions of this model")
+    return length or min(DEFAULT_LENGTH, limit)
 
 
-def _text(predictor: Predictor, sources: Sequence[str], console: Console) -> tuple[TokenStore, Split]:
-    own = predictor.tokenizer
+def _load_text(predictor: Predictor, sources: Sequence[str], console: Console) -> tuple[TokenStore, Split]:
     if len(sources) == 1 and (Path(sources[0]) / "meta.json").exists():
         store = TokenStore.open(sources[0])
-        if store.tokenizer.fingerprint() != own.fingerprint():
+        if store.tokenizer.fingerprint() != predictor.tokenizer.fingerprint():
             raise UserError(
-                f"{sources[0]} was cut with another tokenizer than the model's: its ids mean other words",
-                hint="give the text itself in place of the store",
+                f"{sources[0]} was tokenized with another tokenizer than the model's",
+                hint="pass the text files instead of the store",
             )
         return store, store.heldout if len(store.heldout.tokens) else store.train
     corpus = Corpus(list(sources), DataRecipe())
     console.say(corpus.describe())
     settings = DataRecipe(eval_fraction=0.0, deduplicate="off", minhash_sample=0)
     with console.bar("prepare") as update:
-        store = prepare(corpus, own, settings, None, update)
+        store = prepare(corpus, predictor.tokenizer, settings, None, update)
     return store, store.train
 
 
-def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(label, text) for a terminal."""
-    what = "masked" if found["objective"] == "mlm" else "next"
-    pairs = found["pairs"]
-    accuracy = found["accuracy"]
+def metric_lines(results: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (label, text) of each line in the terminal."""
+    target = "masked" if results["objective"] == "mlm" else "next"
+    accuracy, pairs = results["accuracy"], results["pairs"]
     rows = [
-        ("loss", f"{found['loss']:.4f} nats per {what} token"),
-        ("perplexity", f"{found['perplexity']:,.2f}"),
+        ("loss", f"{results['loss']:.4f} nats per {target} token"),
+        ("perplexity", f"{results['perplexity']:,.2f}"),
         ("accuracy", f"{accuracy:.2%}" if accuracy is not None else ""),
-        ("unigram entropy", f"{found['unigram_entropy']:.4f} (the loss of knowing token frequencies alone)"),
-        ("measured on", f"{found['predicted']:,} {what} tokens in {found['rows']:,} rows of {found['length']}, "
-         f"of a text of {found['text_tokens']:,} tokens"),
-        ("masking", found["masking"] or ""),
-        ("[UNK]", f"{found['unk_share']:.2%} of the tokens" if found["unk_share"] > 0.01 else ""),
-        ("minimal pairs", f"{pairs['accuracy']:.2%} of {pairs['count']:,} right "
-         f"(95 %: {pairs['interval'][0]:.1%} to {pairs['interval'][1]:.1%})" if pairs else ""),
+        ("unigram entropy", f"{results['unigram_entropy']:.4f} (loss of a model that knows only the token frequencies)"),
+        ("evaluated on", f"{results['predicted']:,} {target} tokens in {results['rows']:,} rows of {results['length']}, "
+         f"from a text of {results['text_tokens']:,} tokens"),
+        ("masking", results["masking"] or ""),
+        ("[UNK]", f"{results['unk_share']:.2%} of the tokens" if results["unk_share"] > 0.01 else ""),
+        ("minimal pairs", f"{pairs['accuracy']:.2%} of {pairs['count']:,} correct "
+         f"(95%: {pairs['interval'][0]:.1%} to {pairs['interval'][1]:.1%})" if pairs else ""),
     ]  # fmt: skip
     return [(label, text) for label, text in rows if text]

@@ -1,4 +1,4 @@
-"""Where a model lies: a model folder, a run, a checkpoint, or a name on the hub."""
+"""Locate a model: in a model folder, a run, a checkpoint, or on the hub."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from unmask.files import path_exists
 
 
 def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str | Path:
-    """The folder that holds the model; of a run that is not finished its last checkpoint's, which is said."""
+    """Return the folder of the model. For an unfinished run, it is that of the last checkpoint, with a message to `say`."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        return str(path)  # a name on the hub, or a mistake that is explained when it is opened
+        return str(path)  # a hub name, or a wrong path, which raises an error when it is opened
     if path_exists(folder / "config.json") or path_exists(folder / "bert_config.json"):
         return folder
     if path_exists(folder / "model" / "config.json"):  # a finished run, or a checkpoint
         return folder / "model"
-    several = sorted(p.parent for base in (folder, folder / "model") for p in base.glob("*/config.json"))
-    if several:  # tasks that were trained together
-        raise UserError(f"{folder} holds several models", expected=", ".join(str(p) for p in several))
+    models = sorted(p.parent for base in (folder, folder / "model") for p in base.glob("*/config.json"))
+    if models:  # of a multi-task run
+        raise UserError(f"{folder} contains several models", expected=f"one of {', '.join(map(str, models))}")
     if not (folder / "recipe.yaml").is_file():
         raise UserError(
-            f"{folder} holds neither a model (config.json) nor a run (recipe.yaml)",
+            f"{folder} contains neither a model (config.json) nor a run (recipe.yaml)",
             expected="a model folder, a run folder, or owner/name on the Hugging Face hub",
         )
     from unmask.train import checkpoint
@@ -32,9 +32,10 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
 
     last = checkpoint.latest(folder / "checkpoints", say)
     if last is None:
+        resume = f"unmask {Run(folder).command_name() or 'pretrain'} --resume {quote(folder)}"
         raise UserError(
             f"the run {folder} has neither a model nor a checkpoint yet",
-            hint=f"wait, or if it was stopped: unmask {Run(folder).command_name() or 'pretrain'} --resume {quote(folder)}",
+            hint=f"wait for the first checkpoint, or resume a stopped run: {resume}",
         )
     say(f"{folder} is not finished; loading its checkpoint from step {last.state['step']:,}")
     return last.model

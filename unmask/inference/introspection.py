@@ -1,4 +1,4 @@
-"""How a Predictor lets one look inside its model: attention, and which words made an answer. Both need torch."""
+"""Methods of a Predictor that inspect the model: attention weights and token attributions. Both need torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unmask.inference.torch_engine import TorchEngine
     from unmask.model.model import Model
 
-STEPS = 50  # forward and backward passes of an explanation
+STEPS = 50  # of integrated gradients: each is a forward and a backward pass
 
 
 class IntrospectionMixin:
@@ -27,8 +27,8 @@ class IntrospectionMixin:
 
     @property
     def model(self) -> Model:
-        """torch's module, where torch is what computes."""
-        return self._torch("the module").model
+        """Return the torch module."""
+        return self._torch("model").model
 
     @overload
     def attention(self, text: str, pair: str | None = None) -> Attention: ...  # type: ignore[overload-overlap]
@@ -37,27 +37,26 @@ class IntrospectionMixin:
     def attention(
         self, text: str | Iterable[str], pair: str | Iterable[str] | None = None
     ) -> Attention | list[Attention]:
-        """How much each token takes from each other, in every layer and head."""
+        """Return the attention weights between all tokens, of every layer and head."""
         engine = self._torch("attention")
         if not isinstance(text, str):
             texts = as_texts(text)
             pairs: Sequence[str | None] = [None] * len(texts) if pair is None else as_texts(pair)
             if len(texts) != len(pairs):
-                raise UserError(f"{len(texts)} texts and {len(pairs)} pairs", expected="as many of each")
+                raise UserError(f"{len(texts)} texts and {len(pairs)} pairs", expected="the same number of each")
             return [self.attention(a, b) for a, b in zip(texts, pairs)]
         if pair is not None and not isinstance(pair, str):
-            raise UserError("one text and a list of pairs", expected="two texts, or two lists of one length")
+            raise UserError("one text, but a list of pairs", expected="two texts, or two lists of the same length")
         texts = as_texts([text] if pair is None else [text, pair])
         self.warn_if_unknown(texts)
         example, tokens = self.reader.encode_row(texts)
         return Attention(tokens, engine.attention(example))
 
     def explain(self, *parts: Any, target: str | None = None, steps: int = STEPS) -> Any:
-        """Which tokens made the model answer as it does: to what its task asks, at a [MASK], when it writes, or of
-        two texts' likeness.
+        """Return an Explanation: the contribution of each token to a task's prediction, to the word at a [MASK], to generated
+        text, or to the similarity of two texts. A list of inputs (texts, tuples or records) returns a list.
 
-        `target`: another label, tag (WORD=TAG), answer, choice, passage or word than the model's own. See explain.py.
-        An Explanation; a list of questions (texts, tuples of parts, or records) gives a list of them.
+        `target`: a label, tag (WORD=TAG), answer, choice, passage or word to explain instead of the predicted one. See explain.py.
         """
         engine = self._torch("explain")
         from unmask.inference.explain import explain
@@ -65,14 +64,15 @@ class IntrospectionMixin:
         self.warn_if_unknown(parts)
 
         if len(parts) == 1 and is_batch(parts[0]) and not isinstance(parts[0], tuple):
-            questions = [part if isinstance(part, tuple) else (part,) for part in parts[0]]
-            return [explain(engine, self.reader, self.task, each, target, steps) for each in questions]
+            items = [item if isinstance(item, tuple) else (item,) for item in parts[0]]
+            return [explain(engine, self.reader, self.task, item, target, steps) for item in items]
         return explain(engine, self.reader, self.task, parts, target, steps)
 
     def _torch(self, method: str) -> TorchEngine:
         if self.engine.kind != "torch":
             raise UserError(
-                f"{method} of a model loaded with backend {self.engine.kind}", hint='load(…, backend="torch")'
+                f"{method} is not available with backend {self.engine.kind}",
+                hint='load the folder it was exported from: unmask.load(folder, backend="torch")',
             )
         engine: Any = self.engine
         return engine

@@ -1,9 +1,9 @@
-"""What may stand at one mask: a piece of the vocabulary, a word of several pieces, or one of given words.
+"""Words for one mask: a single token of the vocabulary, a word of several subwords, or one of given candidates.
 
-A word of k pieces is judged where k masks stand: its first piece, then the second with the first put in, and so on from
-left to right. Its log-probability is their sum (the within-word score of Kauf & Ivanova 2305.10588). Words of different
-length are compared by its mean over their pieces, as X-FACTR (2010.06189) does: by the sum, one-piece words would nearly
-always win, as two masks may also stand for two words.
+A word of k subwords is scored with k masks in place of one: the first subword, then the second with the first filled in, and so on
+from left to right. Its log-probability is the sum (the within-word score of Kauf & Ivanova 2305.10588). Words of different lengths
+are compared by the mean over their subwords, as in X-FACTR (2010.06189). The sum would nearly always prefer single tokens,
+because two masks may also stand for two words.
 """
 
 from __future__ import annotations
@@ -19,170 +19,169 @@ from unmask.inference.engine import Engine
 from unmask.text.token_text import CONTINUATION_PREFIX, is_ideograph, tokens_to_text
 from unmask.text.tokenizer import Tokenizer
 
-WIDTH = 16  # words of one length that are followed at least
+MIN_BEAM_WIDTH = 16  # of the search for words of several subwords
 Ids = tuple[int, ...]
 
 
 class MaskSlot(NamedTuple):
-    """A mask in a row that may hold others."""
+    """A mask in a row, which may contain other masks."""
 
     ids: Ids  # the whole row
     position: int
-    mask: tuple[int, int]  # number of the text, number of the mask in it
+    mask: tuple[int, int]  # index of the text, index of the mask in it
 
 
 class Word(NamedTuple):
     ids: Ids
-    logprob: float  # of all its pieces
+    logprob: float  # sum over the subwords
 
     @property
     def mean_logprob(self) -> float:
-        """By which words are compared."""
+        """Return the mean per subword, by which words are ranked."""
         return self.logprob / len(self.ids)
 
 
 class MaskFiller(Protocol):
-    longest: int  # pieces that a mask may become
+    max_subwords: int  # of a word
 
-    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
-        """The `count` likeliest words at each place, likeliest first."""
+    def top_words(self, slots: Sequence[MaskSlot], k: int) -> list[list[Word]]:
+        """Return the `k` most likely words of each slot, most likely first."""
         ...
 
 
-def regular_tokens(tokenizer: Tokenizer, vocabulary: int) -> np.ndarray:
-    """(V,) bool: a special token fills nothing, and an entry that the tokenizer does not know has no name."""
-    out = np.zeros(vocabulary, bool)
+def regular_tokens(tokenizer: Tokenizer, vocab_size: int) -> np.ndarray:
+    """Return (V,) bool: tokens that can fill a mask. Special tokens and entries unknown to the tokenizer cannot."""
+    out = np.zeros(vocab_size, bool)
     out[: tokenizer.size] = ~tokenizer.special & [tokenizer.token(i) != "" for i in range(tokenizer.size)]
     return out
 
 
 class SingleTokenFiller:
-    """One piece per mask."""
-
-    longest = 1
+    max_subwords = 1
 
     def __init__(self, engine: Engine, allowed: np.ndarray):
         self.engine, self.allowed = engine, allowed
 
-    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
-        rows: dict[Ids, dict[int, None]] = {}  # positions: masks of one row are asked in one row, equal ones once
-        for place in places:
-            rows.setdefault(place.ids, {})[place.position] = None
-        asked = [_row(ids, list(positions)) for ids, positions in rows.items()]
-        found = {}
-        for (row, positions), (ids, logprobs) in zip(
-            rows.items(), self.engine.top_k("mlm", asked, count, self.allowed)
-        ):
-            for position, some, values in zip(positions, ids.tolist(), logprobs.tolist()):
-                found[row, position] = [Word((id,), value) for id, value in zip(some, values)]
-        return [found[place.ids, place.position] for place in places]
+    def top_words(self, slots: Sequence[MaskSlot], k: int) -> list[list[Word]]:
+        positions_by_row: dict[Ids, dict[int, None]] = {}  # equal rows, and masks of one row, share a forward pass
+        for slot in slots:
+            positions_by_row.setdefault(slot.ids, {})[slot.position] = None
+        rows = [_row(ids, list(positions)) for ids, positions in positions_by_row.items()]
+        words = {}
+        for (row, positions), top in zip(positions_by_row.items(), self.engine.top_k("mlm", rows, k, self.allowed)):
+            for position, ids, logprobs in zip(positions, *(values.tolist() for values in top)):
+                words[row, position] = [Word((id,), logprob) for id, logprob in zip(ids, logprobs)]
+        return [words[slot.ids, slot.position] for slot in slots]
 
 
 class MultiTokenFiller:
-    """A mask grows to up to `longest` pieces, which together are one word."""
+    """Words of up to `max_subwords` subwords, found by beam search."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, allowed: np.ndarray, longest: int):
-        self.engine, self.tokenizer, self.longest = engine, tokenizer, longest
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, allowed: np.ndarray, max_subwords: int):
+        self.engine, self.tokenizer, self.max_subwords = engine, tokenizer, max_subwords
         self.single = SingleTokenFiller(engine, allowed)
-        self.begins, self.inside, self.signs = _classes(tokenizer, allowed)
+        self.starts_word, self.continues_word, self.ideographs = _token_classes(tokenizer, allowed)
 
-    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
-        out = self.single.at(places, count)
-        for size in range(2, self.longest + 1):
-            grown = self._of_size(places, size, max(count, WIDTH))
-            # A word that the tokenizer would write in other pieces was never seen in training.
-            known = [
-                [w for w in words if self.tokenizer.encode(tokens_to_text(self.tokenizer, w.ids)) == [*w.ids]]
-                for words in grown
-            ]
-            out = [sorted(found + more, key=lambda w: -w.mean_logprob)[:count] for found, more in zip(out, known)]
+    def top_words(self, slots: Sequence[MaskSlot], k: int) -> list[list[Word]]:
+        out = self.single.top_words(slots, k)
+        for size in range(2, self.max_subwords + 1):
+            longer = self._words_of_size(slots, size, max(k, MIN_BEAM_WIDTH))
+            for n, words in enumerate(longer):
+                out[n] = sorted([*out[n], *filter(self._is_canonical, words)], key=lambda w: -w.mean_logprob)[:k]
         return out
 
-    def _of_size(self, places: Sequence[MaskSlot], size: int, width: int) -> list[list[Word]]:
-        """By beam search: words of `size` pieces."""
-        beams = [[Word((), 0.0)] for _ in places]
+    def _is_canonical(self, word: Word) -> bool:
+        """Return whether the tokenizer splits the word into these subwords; other splits do not occur in training."""
+        return self.tokenizer.encode(tokens_to_text(self.tokenizer, word.ids)) == [*word.ids]
+
+    def _words_of_size(self, slots: Sequence[MaskSlot], size: int, width: int) -> list[list[Word]]:
+        """Search words of `size` subwords for each slot with a beam of `width`."""
+        beams = [[Word((), 0.0)] for _ in slots]
         for step in range(size):
-            grown: list[list[Word]] = [[] for _ in places]
-            for allowed, follows in self._next(step):
+            extended: list[list[Word]] = [[] for _ in slots]
+            for allowed, follows in self._next_tokens(step):
                 jobs = [(n, w) for n, words in enumerate(beams) for w in words if follows(w)]
-                rows = [_masked(places[n], w.ids, size, self.tokenizer.mask) for n, w in jobs]
+                rows = [_expand_mask(slots[n], w.ids, size, self.tokenizer.mask) for n, w in jobs]
                 for (n, w), (ids, logprobs) in zip(jobs, self.engine.top_k("mlm", rows, width, allowed)):
                     new = zip(ids[0].tolist(), logprobs[0].tolist())
-                    grown[n] += [Word((*w.ids, id), w.logprob + value) for id, value in new]
-            beams = [sorted(words, key=lambda w: -w.logprob)[:width] for words in grown]
+                    extended[n] += [Word((*w.ids, id), w.logprob + logprob) for id, logprob in new]
+            beams = [sorted(words, key=lambda w: -w.logprob)[:width] for words in extended]
         return beams
 
-    def _next(self, step: int) -> list[tuple[np.ndarray, Callable[[Word], bool]]]:
-        """(pieces that may come, after which words): Chinese signs follow signs, pieces of a word its beginning."""
+    def _next_tokens(self, step: int) -> list[tuple[np.ndarray, Callable[[Word], bool]]]:
+        """Return (allowed tokens (V,), condition on the word so far): ideographs follow ideographs, subwords other subwords."""
         if step == 0:
-            return [(self.begins, lambda w: True)]
-        after = [(self.inside, lambda w: not self.signs[w.ids[-1]]), (self.signs, lambda w: self.signs[w.ids[-1]])]
-        return [(allowed, follows) for allowed, follows in after if allowed.any()]
+            return [(self.starts_word, lambda w: True)]
+        rules = [
+            (self.continues_word, lambda w: not self.ideographs[w.ids[-1]]),
+            (self.ideographs, lambda w: self.ideographs[w.ids[-1]]),
+        ]
+        return [(allowed, follows) for allowed, follows in rules if allowed.any()]
 
 
 class FixedCandidateFiller:
-    """Only these words: for each mask their pieces, as the tokenizer writes them there."""
+    """Scores only the given words. `words` has their token ids for each mask, in its context."""
 
     def __init__(self, engine: Engine, mask: int | None, words: Mapping[tuple[int, int], Sequence[Ids]]):
         self.engine, self.mask, self.words = engine, mask, words
-        self.longest = max(len(ids) for some in words.values() for ids in some)
+        self.max_subwords = max(len(ids) for candidates in words.values() for ids in candidates)
 
-    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
+    def top_words(self, slots: Sequence[MaskSlot], k: int) -> list[list[Word]]:
         rows: list[Example] = []
-        readers: list[list[tuple[int, int]]] = []  # of each row: (place, word) whose next piece is read there
-        for n, place in enumerate(places):
-            shared: dict[tuple[int, Ids], int] = {}  # words of one length with the same beginning share a row
-            for m, ids in enumerate(self.words[place.mask]):
+        row_words: list[list[tuple[int, int]]] = []  # of each row: (slot, word) whose next subword is predicted in it
+        for n, slot in enumerate(slots):
+            shared: dict[tuple[int, Ids], int] = {}  # words of the same length with the same first subwords share a row
+            for m, ids in enumerate(self.words[slot.mask]):
                 for step in range(len(ids)):
                     key = (len(ids), ids[:step])
                     if key not in shared:
                         shared[key] = len(rows)
-                        rows.append(_masked(place, ids[:step], len(ids), self.mask))
-                        readers.append([])
-                    readers[shared[key]].append((n, m))
-        for row, some in zip(rows, readers):
-            step = int(row.labels["mlm.positions"][0])
-            targets = [self.words[places[n].mask][m][step - places[n].position] for n, m in some]
-            row.labels = {"mlm.positions": np.full(len(some), step), "mlm.targets": np.array(targets)}
-        sums = [[0.0] * len(self.words[place.mask]) for place in places]
-        for some, values in zip(readers, self.engine.token_logprobs("mlm", rows)):
-            for (n, m), value in zip(some, values.tolist()):
-                sums[n][m] += value
-        out = []
-        for place, totals in zip(places, sums):
-            words = [Word(ids, total) for ids, total in zip(self.words[place.mask], totals)]
-            out.append(sorted(words, key=lambda w: -w.mean_logprob)[:count])
-        return out
+                        rows.append(_expand_mask(slot, ids[:step], len(ids), self.mask))
+                        row_words.append([])
+                    row_words[shared[key]].append((n, m))
+        for row, pairs in zip(rows, row_words):
+            position = int(row.labels["mlm.positions"][0])
+            targets = [self.words[slots[n].mask][m][position - slots[n].position] for n, m in pairs]
+            row.labels = {"mlm.positions": np.full(len(pairs), position), "mlm.targets": np.array(targets)}
+        totals = [[0.0] * len(self.words[slot.mask]) for slot in slots]
+        for pairs, logprobs in zip(row_words, self.engine.token_logprobs("mlm", rows)):
+            for (n, m), logprob in zip(pairs, logprobs.tolist()):
+                totals[n][m] += logprob
+        scored = [map(Word, self.words[slot.mask], sums) for slot, sums in zip(slots, totals)]
+        return [sorted(words, key=lambda w: -w.mean_logprob)[:k] for words in scored]
 
 
 def _row(ids: Sequence[int], positions: Sequence[int]) -> Example:
     return Example(np.array(ids, np.int64), labels={"mlm.positions": np.array(positions, np.int64)})
 
 
-def _masked(place: MaskSlot, known: Ids, size: int, mask: int | None) -> Example:
-    """The row with `size` pieces at the place, of which the first are `known`; the next one is asked for."""
+def _expand_mask(slot: MaskSlot, filled: Ids, size: int, mask: int | None) -> Example:
+    """Replace the mask by `size` tokens: the `filled` ones, then masks. The first of these masks is predicted."""
     assert mask is not None
-    new = (*known, *[mask] * (size - len(known)))
-    row = (*place.ids[: place.position], *new, *place.ids[place.position + 1 :])
-    return _row(row, [place.position + len(known)])
+    new = (*filled, *[mask] * (size - len(filled)))
+    row = (*slot.ids[: slot.position], *new, *slot.ids[slot.position + 1 :])
+    return _row(row, [slot.position + len(filled)])
 
 
-def _classes(tokenizer: Tokenizer, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(V,) bool each: pieces that a word of several may begin with; that may go on in one; BERT's single Chinese signs."""
-    begins, inside, signs = (np.zeros(len(allowed), bool) for _ in range(3))
+def _token_classes(tokenizer: Tokenizer, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (V,) bool each: tokens that can start a word of several subwords, that can continue one, and Chinese characters.
+
+    The last one is empty unless the tokenizer is WordPiece, which splits Chinese text into characters.
+    """
+    starts_word, continues_word, ideographs = (np.zeros(len(allowed), bool) for _ in range(3))
     for id in np.flatnonzero(allowed).tolist():
         token = tokenizer.token(id)
         if tokenizer.type == "wordpiece":
-            inside[id] = token.startswith(CONTINUATION_PREFIX)
-            signs[id] = is_ideograph(token)
-            begins[id] = not inside[id] and _lettered(token)
+            continues_word[id] = token.startswith(CONTINUATION_PREFIX)
+            ideographs[id] = is_ideograph(token)
+            starts_word[id] = not continues_word[id] and _is_part_of_word(token)
         else:
             text = tokens_to_text(tokenizer, [id])
-            inside[id] = not text.startswith(" ") and _lettered(text)
-            begins[id] = _lettered(text.strip()) or not text.strip()  # a blank may be a piece of its own
-    return begins, inside, signs
+            continues_word[id] = not text.startswith(" ") and _is_part_of_word(text)
+            starts_word[id] = _is_part_of_word(text.strip()) or not text.strip()  # a space may be a token of its own
+    return starts_word, continues_word, ideographs
 
 
-def _lettered(text: str) -> bool:
-    """Whether all of it may stand in a word: letters, digits, marks on them, bytes of a character."""
+def _is_part_of_word(text: str) -> bool:
+    """Return whether `text` has only letters, digits, combining marks and bytes of a character."""
     return bool(text) and all(c.isalnum() or c == "\ufffd" or unicodedata.category(c)[0] == "M" for c in text)

@@ -1,4 +1,4 @@
-"""Names of a Predictor's methods: which of them a model has, and which the server may call."""
+"""Names of a Predictor's methods: those that a model supports, and those that the server can batch."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Task
 
 EMBED, GENERATE = "embed", "generate"
-BATCHED_METHODS = (
-    "fill",
-    "score",
-    EMBED,
-    GENERATE,
-    "predict",
-    "next_sentence",
-)  # a list in, a list out: clients share a call
+# These take and return lists, so that several clients can share a call.
+BATCHED_METHODS = ("fill", "score", EMBED, GENERATE, "predict", "next_sentence")
 UNBATCHED_METHODS = ("similarity", "attention", "explain", "minimal_pairs", "word_vectors")
 
 
 def available_methods(engine: Engine, task: Task | None) -> list[str]:
-    """What a model can do."""
-    heads, config, found = set(engine.heads), engine.config, [EMBED, "similarity", "word_vectors"]
-    writes = config.causal or config.decoder_layers > 0 or config.logit_position == "next"
-    found += ["fill"] if "mlm" in heads else []
-    found += ["score", "minimal_pairs"] if "mlm" in heads or ("lm" in heads and config.causal) else []
-    found += [GENERATE] if heads & {"lm", "mlm"} and writes else []
-    found += ["next_sentence"] if "nsp" in heads else []
+    """Return the methods that a model supports, sorted."""
+    heads, config, methods = set(engine.heads), engine.config, {EMBED, "similarity", "word_vectors"}
+    if "mlm" in heads:
+        methods.add("fill")
+    if "mlm" in heads or ("lm" in heads and config.causal):
+        methods |= {"score", "minimal_pairs"}
+    if heads & {"lm", "mlm"} and (config.causal or config.decoder_layers > 0 or config.logit_position == "next"):
+        methods.add(GENERATE)
+    if "nsp" in heads:
+        methods.add("next_sentence")
     if task is not None:
-        found += [task.name, "predict"]
+        methods |= {task.name, "predict"}
     if engine.kind == "torch":
-        found += ["attention"] if config.encoder == "transformer" else []
-        found += ["explain"]
-    return sorted(set(found))
+        methods |= {"attention", "explain"} if config.encoder == "transformer" else {"explain"}
+    return sorted(methods)

@@ -1,19 +1,19 @@
-"""Predictor: a trained model that answers. One object, with the methods that the model's heads allow.
+"""Predictor: inference with a trained model. It has the methods that the model's heads support.
 
-| method | head | answer |
+| method | head | result |
 |---|---|---|
-| fill | mlm | what may stand under each [MASK], and the whole text filled |
-| score | mlm | pseudo-log-likelihood, token by token (Salazar et al. 1910.14659) |
-| score | lm, causal; mlm that predicts the next token | log-likelihood, each token after those before it |
-| generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
-| next_sentence | nsp | whether B follows A (BERT 1810.04805 §3.1) |
-| classify, tag, answer, choose, rank | the task's | what a fine-tuned model answers (task_methods.py) |
-| embed, similarity, word_vectors | none | vectors of texts, of tokens, of a word |
-| attention, explain | none | a look inside (introspection.py) |
+| fill | mlm | candidates for each [MASK], and the filled text |
+| score | mlm | pseudo-log-likelihood of each token (Salazar et al. 1910.14659) |
+| score | lm, causal; mlm that predicts the next token | log-likelihood of each token given those before it |
+| generate | lm, mlm | a continuation, or the output of an encoder–decoder |
+| next_sentence | nsp | probability that B follows A (BERT 1810.04805 §3.1) |
+| classify, tag, answer, choose, rank | the task's | predictions of a fine-tuned model (task_methods.py) |
+| embed, similarity, word_vectors | none | vectors of texts, tokens and words |
+| attention, explain | none | attention weights and token attributions (introspection.py) |
 
-One text in, one answer out; a list in, a list out, in the same order. What computes is an Engine (engine.py); how each
-method works is in a file of its own (filling, scoring, vectors, causal). Inside, texts are sorted by length and grouped
-into forward passes. Nothing is cut off silently: a text longer than the model's positions is refused.
+A text returns one result, and a list returns a list in the same order. An Engine (engine.py) runs the network. The methods are
+implemented in filling.py, scoring.py, vectors.py and causal.py. Texts are batched by length. Nothing is truncated silently: a text
+that is longer than the model's positions raises an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from unmask.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from unmask.model.model import Model
 
-TRAIN = {  # head → the command that makes a model with it
+TRAIN_COMMANDS = {  # head → command that trains a model with it
     "mlm": "unmask pretrain CORPUS --preset bert-mini --objective mlm",
     "nsp": "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp",
     "lm": "unmask pretrain CORPUS --preset gpt2-mini",
@@ -65,15 +65,15 @@ BACKENDS = ("auto", "torch", "onnx")
 def load(
     path: str | PathLike[str], device: str = "auto", say: Callable[[str], None] | None = None, backend: str = "auto"
 ) -> Predictor:
-    """A model folder, a run folder, a checkpoint or a hub name → a Predictor.
+    """Load a model folder, a run folder, a checkpoint or a hub name.
 
-    A run that is not finished gives the model of its last checkpoint, and says so (by `say`, or on stderr).
-    `backend`: "onnx" answers from an exported graph (unmask export), without torch; "auto" does where the folder is one.
+    An unfinished run loads its last checkpoint, with a message to `say` (default: stderr). `backend`: "onnx" runs an exported graph
+    without torch; "auto" chooses it for an exported folder.
     """
     if backend not in BACKENDS:
-        raise UserError(f"backend {backend!r}", expected=", ".join(BACKENDS))
-    tell = say or Console().say
-    source = model_folder(path, tell)
+        raise UserError(f"invalid backend {backend!r}", expected=", ".join(BACKENDS))
+    log = say or Console().say
+    source = model_folder(path, log)
     if backend == "auto":
         backend = "onnx" if is_export(source) else "torch"
     engine: Engine
@@ -81,10 +81,10 @@ def load(
     try:
         tokenizer = Tokenizer.load(source, engine.config.vocab_size)
     except UserError as error:
-        hint = error.hint or f"copy the tokenizer.json that the model was trained with into {source}"
+        hint = error.hint or f"copy the tokenizer.json of the model into {source}"
         raise UserError(error.message, expected=error.expected, hint=hint) from None
     for note in tokenizer.notes:
-        tell(note)
+        log(note)
     return Predictor(engine, tokenizer, task=task_folder.load_task(folder, engine.config, engine.heads, tokenizer))
 
 
@@ -93,7 +93,7 @@ class Predictor(TaskMethods, IntrospectionMixin):
     >>> from unmask.model.config import preset
     >>> from unmask.model.model import Model
     >>> from unmask.recipe import TokenizerRecipe
-    >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(type="char"))
     >>> model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm", "nsp"]).init(0)
     >>> p = Predictor(model, tokenizer)
     >>> filling = p.fill("a c[MASK]b", top_k=2)
@@ -113,7 +113,7 @@ class Predictor(TaskMethods, IntrospectionMixin):
         tokenizer.check_vocab_size(self.engine.config.vocab_size)
         tokenizer.check_segments(self.engine.config.segments)
         self.tokenizer, self.task = tokenizer, task
-        self.warns = True  # of texts that the tokenizer does not know (unknown.py)
+        self.warns = True  # about texts that the tokenizer does not know (unknown.py)
         self.reader = Reader(tokenizer, self.engine.config)
         self._filler = Filler(self.engine, self.reader)
 
@@ -144,13 +144,13 @@ class Predictor(TaskMethods, IntrospectionMixin):
         overflow: Overflow = "error",
         update: Update | None = None,
     ) -> FillMaskResult | list[FillMaskResult]:
-        """The `top_k` candidates for every mask, and the best whole text. A mask is [MASK] or <mask>.
+        """Return the `top_k` candidates for every mask, and the best filled text. A mask is [MASK] or <mask>.
 
-        `num_beams`: fill all masks jointly by beam search of this width (0: each mask independently). `max_subwords`: the
-        most subwords that a mask may become. `candidates`: the only words allowed (see words.py for how they are scored).
-        `overflow`: "error", or "window" to read the part of a long text around its masks. `update`: called as (done, total, "").
+        `num_beams`: fill all masks jointly with a beam search of this width (0: each mask independently). `max_subwords`: maximum
+        number of subwords of a word. `candidates`: the only words allowed (mask_fillers.py describes their scores). `overflow`:
+        "error", or "window" to read the part of a long text around its masks. `update`: progress callback (done, total, "").
         """
-        self._need("mlm", "fill a mask")
+        self._require_head("mlm", "fill a mask")
         texts = as_texts(text)
         self.warn_if_unknown(texts)
         out = self._filler.fill(texts, top_k, num_beams, max_subwords, candidates, overflow, update)
@@ -163,16 +163,16 @@ class Predictor(TaskMethods, IntrospectionMixin):
     def next_sentence(
         self, a: str | Iterable[str], b: str | Iterable[str]
     ) -> dict[str, float] | list[dict[str, float]]:
-        """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
-        self._need("nsp", "tell whether a text follows another")
+        """Return the probability that `b` follows `a`: {"next": p, "other": 1 − p}."""
+        self._require_head("nsp", "predict whether a text follows another")
         firsts, seconds = as_texts(a), as_texts(b)
         self.warn_if_unknown([*firsts, *seconds])
         if len(firsts) != len(seconds):
-            raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", expected="as many of each")
+            raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", expected="the same number of each")
         out = []
         for logits in self.engine.logits("nsp", self.reader.pairs(firsts, seconds)):  # (2,): 0 = B follows A
-            yes, no = np.exp(logits - np.logaddexp(*logits)).tolist()
-            out.append({"next": yes, "other": no})
+            is_next, other = np.exp(logits - np.logaddexp(*logits)).tolist()
+            out.append({"next": is_next, "other": other})
         return out[0] if isinstance(a, str) else out
 
     @overload
@@ -190,14 +190,13 @@ class Predictor(TaskMethods, IntrospectionMixin):
         overflow: Overflow = "error",
         update: Update | None = None,
     ) -> Score | list[Score]:
-        """How likely each token is to the model when it is hidden and the others are seen; `method`: see scoring.py.
+        """Return the log-probability of each token given the others, or given the tokens before it for a model that predicts the
+        next token (GPT; an encoder trained with clm, prefix or hybrid). `method`: see scoring.py.
 
-        To a model that predicts the next token (GPT; an encoder trained by clm, prefix or hybrid): when only those
-        before it are seen.
-        [UNK] is scored as what it is; other special tokens typed in the text are only seen.
+        [UNK] is scored like any token. Other special tokens in the text are context only.
         """
         if not (self.config.causal and scoring.is_left_to_right(self.engine)):
-            self._need("mlm", "score a text")
+            self._require_head("mlm", "score a text")
         texts = as_texts(text)
         self.warn_if_unknown(texts)
         out = scoring.score(self.engine, self.reader, texts, method, overflow, update)
@@ -209,26 +208,26 @@ class Predictor(TaskMethods, IntrospectionMixin):
         method: Method = "pll",
         update: Update | None = None,
     ) -> MinimalPairs:
-        """How often the better sentence of a pair is the likelier; a file, a folder or rows in BLiMP's form (pairs.py)."""
-        return pairs.judge(pairs.read(source), lambda texts: self.score(texts, method, update=update))
+        """Return how often the good sentence of a pair has the higher likelihood. `source`: a file, a folder or rows (pairs.py)."""
+        return pairs.evaluate_pairs(pairs.read_pairs(source), lambda texts: self.score(texts, method, update=update))
 
     @overload
     def generate(self, text: str, **settings: Any) -> Continuation: ...  # type: ignore[overload-overlap]
     @overload
     def generate(self, text: Iterable[str], **settings: Any) -> list[Continuation]: ...
     def generate(self, text: str | Iterable[str], **settings: Any) -> Continuation | list[Continuation]:
-        """Continue a text, or give what an encoder–decoder makes of it. `settings`: see `model/generation.py`.
+        """Continue a text, or return the output of an encoder–decoder. `settings`: see `model/generation.py`.
 
-        A model fine-tuned to generate answers the text, with its task's prefix and settings.
+        A model fine-tuned for generation uses the prefix and the settings of its task.
         """
         if not {"lm", "mlm"} & set(self.heads):
-            self._need("lm", "continue a text")
+            self._require_head("lm", "continue a text")
         texts = as_texts(text)
         self.warn_if_unknown(texts)
         if self.task is not None and self.task.spec.output == "text":
-            out = causal.answers(self.engine, self.task, texts, **settings)
+            out = causal.generate_task_outputs(self.engine, self.task, texts, **settings)
         else:
-            out = causal.continuations(self.engine, self.reader, texts, **settings)
+            out = causal.generate_continuations(self.engine, self.reader, texts, **settings)
         return out[0] if isinstance(text, str) else out
 
     @overload
@@ -261,12 +260,12 @@ class Predictor(TaskMethods, IntrospectionMixin):
         overflow: Overflow | None = None,
         update: Update | None = None,
     ) -> np.ndarray | list[np.ndarray]:
-        """Vectors of what the model gives (layer -1), of its embeddings (0), or of any layer between; float32.
+        """Return float32 vectors of the encoder's output (layer -1), of the embeddings (0), or of a layer.
 
-        `auto`: as a folder of sentence vectors says (of length 1), else `mean`.
-        `mean` (over all tokens, [CLS] and [SEP] too) and `cls`: (D,) for a text, (N, D) for a list.
-        `token`: (T, D) for each text, [CLS] first and [SEP] last.
-        `overflow` for texts longer than the model reads: "window" or "error". Default: "window" for a sentence-transformers folder, else "error".
+        `auto`: the pooling and normalization of a sentence-transformers folder, else `mean`.
+        `mean` (over all tokens, including [CLS] and [SEP]) and `cls`: (D,) for a text, (N, D) for a list.
+        `token`: (T, D) for each text, including [CLS] and [SEP].
+        `overflow` for texts longer than a row: "window" or "error". Default: "window" for a sentence-transformers folder, else "error".
         """
         texts = as_texts(text)
         self.warn_if_unknown(texts)
@@ -281,42 +280,42 @@ class Predictor(TaskMethods, IntrospectionMixin):
         overflow: Overflow = "error",
         update: Update | None = None,
     ) -> WordVectors:
-        """The vectors of a word wherever it stands in the texts: a word of two senses has two kinds of them."""
-        given = as_texts(texts)
-        self.warn_if_unknown(given)
-        return vectors.word_vectors(self.engine, self.reader, word, given, layer, overflow, update)
+        """Return a vector for each occurrence of the word in the texts, for example to compare its senses."""
+        texts = as_texts(texts)
+        self.warn_if_unknown(texts)
+        return vectors.word_vectors(self.engine, self.reader, word, texts, layer, overflow, update)
 
     @overload
     def similarity(self, a: str, b: str) -> float: ...  # type: ignore[overload-overlap]
     @overload
     def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> np.ndarray: ...
     def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> float | np.ndarray:
-        """Cosine of two texts' vectors; for lists of N and M texts, (N, M) of them."""
+        """Return the cosine similarity of two texts; (N, M) for lists of N and M texts."""
         x, y = (l2_normalize(self.embed(as_texts(texts))) for texts in (a, b))
         if isinstance(a, str) and isinstance(b, str):
             return float((x @ y.T)[0, 0])
         return (x @ y.T)[0] if isinstance(a, str) else (x @ y.T)[:, 0] if isinstance(b, str) else x @ y.T
 
     def example_fills(self, store: TokenStore, count: int = 6, top_k: int = 5) -> list[dict[str, Any]]:
-        """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
-        self._need("mlm", "fill a mask")
+        """Mask a word in a few held-out sentences and fill it: [{"text", "answer", "fills": [candidate, …]}, …]."""
+        self._require_head("mlm", "fill a mask")
         return self._filler.examples(store, count, top_k)
 
     def methods(self) -> list[str]:
-        """What this model can do."""
+        """Return the names of the methods that this model supports."""
         return available_methods(self.engine, self.task)
 
     def warn_if_unknown(self, texts: Any) -> None:
-        """Warns of texts that the tokenizer does not know."""
+        """Warn if the tokenizer does not know most words of a text."""
         if self.warns:
             warn_unknown(self.tokenizer, as_texts(list(texts_in(texts))))
 
-    def _need(self, head: str, what: str) -> None:
+    def _require_head(self, head: str, action: str) -> None:
         if head not in self.heads:
             raise UserError(
-                f"this model cannot {what}: its heads are {', '.join(self.heads) or 'none'}",
+                f"this model cannot {action}: its heads are {', '.join(self.heads) or 'none'}",
                 expected=f"a model with the {head} head",
-                hint="its generator can: name the folder generator/ inside its model folder"
+                hint="use the generator of this model: the folder generator/ in its model folder"
                 if head == "mlm" and "generator" in self.heads
-                else TRAIN[head],
+                else TRAIN_COMMANDS[head],
             )

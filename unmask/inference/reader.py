@@ -1,4 +1,4 @@
-"""Reader: texts → rows of a model, every one known to fit. Nothing is cut off silently."""
+"""Reader: encodes texts into rows and checks that they fit into the model. Nothing is truncated silently."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from unmask.text.token_text import display_token
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import centered_window
 
-Overflow = Literal["error", "window"]  # what becomes of a text that the model cannot read at once
+Overflow = Literal["error", "window"]  # for a text that is longer than a row
 
 
 class Reader:
     def __init__(self, tokenizer: Tokenizer, config: ModelConfig):
         self.tokenizer, self.config = tokenizer, config
-        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # what a row begins with
+        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # special tokens before the text
 
     @property
     def max_text_tokens(self) -> int:
-        """Tokens of text in a row."""
+        """Return the maximum number of tokens of a row, without special tokens."""
         return self.config.max_positions - 2
 
     def encode(self, texts: list[str], overflow: Overflow = "error") -> list[Encoding]:
-        """Without special tokens; where it is not to be read in windows, every one known to fit with them."""
+        """Encode without special tokens. Raise UserError if a text does not fit into a row with them, unless `overflow` is "window"."""
         encodings = self.tokenizer.encode_batch(texts)
         for number, encoding in enumerate(encodings):
-            if chosen(overflow) == "error":
+            if check_overflow(overflow) == "error":
                 self.check_fits(len(encoding), 2, describe_item(texts, number))
         return encodings
 
-    def window(self, tokens: int, first: int, end: int, more: int, what: str, overflow: Overflow) -> tuple[int, int]:
-        """[start, end) of the part of a text of so many tokens that is read for its tokens [first, end), which stand in
-        its middle; `more` tokens may come to it."""
-        if chosen(overflow) == "error" or end - first + more > self.max_text_tokens:
-            self.check_fits(tokens + more, 2, what)
-        return centered_window(tokens, first, end, self.max_text_tokens - more)
+    def window(self, tokens: int, first: int, end: int, extra: int, name: str, overflow: Overflow) -> tuple[int, int]:
+        """Return [start, end) of a window of a text with `tokens` tokens: [first, end) in the middle, room for `extra` tokens."""
+        if check_overflow(overflow) == "error" or end - first + extra > self.max_text_tokens:
+            self.check_fits(tokens + extra, 2, name)
+        return centered_window(tokens, first, end, self.max_text_tokens - extra)
 
-    def check_fits(self, tokens: int, special: int, what: str) -> None:
-        most = self.config.max_positions
-        if tokens + special > most:
+    def check_fits(self, tokens: int, special: int, name: str) -> None:
+        """Raise UserError if a text has more tokens than a row."""
+        limit = self.config.max_positions
+        if tokens + special > limit:
             raise UserError(
-                f"{what} has {tokens:,} tokens and {special} special ones; the model reads {most:,}",
-                expected=f"at most {most - special:,} tokens; nothing is cut off silently",
-                hint='give it in parts, or overflow="window" (--overflow window) where the method has it',
+                f"{name} has {tokens:,} tokens and {special} special tokens; the model reads {limit:,}",
+                expected=f"at most {limit - special:,} tokens",
+                hint='split the text, or use overflow="window" (--overflow window) if the method supports it',
             )
 
     def row(self, ids: Sequence[int], positions: Sequence[int] = ()) -> Example:
-        """[CLS] ids [SEP]; `positions` are those in `ids`."""
+        """Return the row [CLS] ids [SEP]. `positions` are indices into `ids`."""
         row = np.array([*self.first, *ids, self.tokenizer.sep], np.int64)
         return Example(row, labels={"mlm.positions": np.array(positions, np.int64) + len(self.first)})
 
     def encode_row(self, texts: Sequence[str]) -> tuple[Example, list[Token]]:
-        """One text or two in a row, with the special tokens where the tokenizer's own rule puts them; and what each token is."""
+        """Encode one or two texts as a row with the tokenizer's special tokens. Return the row and its tokens."""
         t, encodings = self.tokenizer, self.tokenizer.encode_batch(texts)
-        row = self._surround(encodings, "the text" if len(texts) == 1 else "the pair")
+        row = self._build_row(encodings, "the text" if len(texts) == 1 else "the pair")
         assert row.token_type_ids is not None
         tokens = [
             Token(t.token(id), 0, 0, segment)
@@ -70,25 +70,26 @@ class Reader:
         ]
         before, between, _ = t.special_token_layout[len(texts) == 2]
         first = len(before)
-        for number, encoding in enumerate(encodings):
+        for segment, encoding in enumerate(encodings):
             for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), first):
-                tokens[n] = Token(display_token(t, id), start, end, number)
+                tokens[n] = Token(display_token(t, id), start, end, segment)
             first += len(encoding) + len(between)
         return row, tokens
 
     def pairs(self, firsts: list[str], seconds: list[str]) -> list[Example]:
-        """Two texts in a row, of each pair."""
+        """Encode each pair of texts as a row."""
         encodings = zip(*map(self.tokenizer.encode_batch, (firsts, seconds)), strict=True)
-        return [self._surround(both, describe_item(firsts, number, "pair")) for number, both in enumerate(encodings)]
+        return [self._build_row(pair, describe_item(firsts, n, "pair")) for n, pair in enumerate(encodings)]
 
-    def _surround(self, encodings: Sequence[Encoding], what: str) -> Example:
+    def _build_row(self, encodings: Sequence[Encoding], name: str) -> Example:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(*(e.ids for e in encodings))
         count = sum(map(len, encodings))
-        self.check_fits(count, len(ids) - count, what)
+        self.check_fits(count, len(ids) - count, name)
         return Example(np.array(ids, np.int64), token_type_ids=np.array(segments, np.int64))
 
 
-def chosen(overflow: str) -> str:
+def check_overflow(overflow: str) -> str:
+    """Return `overflow`. Raise UserError if it is not a valid value."""
     if overflow not in get_args(Overflow):
-        raise UserError(f"overflow {overflow!r}", expected=", ".join(get_args(Overflow)))
+        raise UserError(f"invalid overflow {overflow!r}", expected=", ".join(get_args(Overflow)))
     return overflow

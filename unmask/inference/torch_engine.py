@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.batch import Batch, Example, batch_by_length, collate
 from unmask.errors import UserError
-from unmask.inference.engine import LABEL_POSITIONS, TARGETS, Top, logit_offset, pad_id_of
+from unmask.inference.engine import LABEL_POSITIONS, TARGETS, TopK, logit_offset, pad_id_of
 from unmask.model import hf
 from unmask.model.device import pick_device
 from unmask.model.generation import GenerationConfig
@@ -19,15 +19,15 @@ from unmask.model.generation_state import ForwardLock, GenerationState
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 
-LOGIT_ROWS_PER_CHUNK = 512  # places whose vocabulary logits exist at a time
+LOGIT_ROWS_PER_CHUNK = 512  # positions whose vocabulary logits are in memory at a time
 
 
 def open_engine(source: str | Path, device: str = "auto") -> tuple["TorchEngine", Path]:
-    """A model folder or a hub name → the engine, and the folder where its files lie."""
+    """Load a model folder or hub name. Return the engine and the local folder."""
     loaded = hf.load(source)
     if loaded.missing:  # hf.load initialized them randomly, for training: predictions would be meaningless
         raise UserError(
-            f"{source}: {', '.join(loaded.missing)} do not have the shape that config.json says",
+            f"{source}: the shapes of {', '.join(loaded.missing)} do not match config.json",
             hint="copy or download the folder again",
         )
     return TorchEngine(loaded.model, device), loaded.folder
@@ -62,11 +62,11 @@ class TorchEngine:
         return self.model.generation
 
     def start_generation(
-        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+        self, prompts: Sequence[Sequence[int]], options: GenerationConfig, cache: bool = True
     ) -> GenerationState:
-        steps = self.model.start_generation(prompts, how, cache)
-        steps.forward_lock = self.forward_lock
-        return steps
+        state = self.model.start_generation(prompts, options, cache)
+        state.forward_lock = self.forward_lock
+        return state
 
     def forward_rows(
         self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
@@ -75,16 +75,13 @@ class TorchEngine:
             return self.model.forward_rows(forward, examples, pad)
 
     @torch.inference_mode()
-    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
-        out: list[Top] = [(np.empty((0, k), np.int64), np.empty((0, k), np.float32))] * len(examples)
-        hidden_away = None if allowed is None else torch.from_numpy(~allowed).to(self.device)
+    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[TopK]:
+        out: list[TopK] = [(np.empty((0, k), np.int64), np.empty((0, k), np.float32))] * len(examples)
+        forbidden = None if allowed is None else torch.from_numpy(~allowed).to(self.device)
         k = min(k, self.config.vocab_size if allowed is None else int(allowed.sum()))
-        for group, _, parts in self._logprobs(head, examples):
-            found = []
-            for logprobs in parts:
-                kept = logprobs if hidden_away is None else logprobs.masked_fill(hidden_away, -torch.inf)
-                found.append(kept.topk(k))
-            values, ids = (torch.cat([f[n] for f in found]).cpu() for n in (0, 1))
+        for group, _, chunks in self._logprobs(head, examples):
+            results = [(p if forbidden is None else p.masked_fill(forbidden, -torch.inf)).topk(k) for p in chunks]
+            values, ids = (torch.cat([result[n] for result in results]).cpu() for n in (0, 1))
             sizes = [len(examples[i].labels[LABEL_POSITIONS]) for i in group]
             for i, row_values, row_ids in zip(group, values.split(sizes), ids.split(sizes)):
                 out[i] = row_ids.numpy(), row_values.numpy()
@@ -93,35 +90,34 @@ class TorchEngine:
     @torch.inference_mode()
     def token_logprobs(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         out = [np.empty(0, np.float32)] * len(examples)
-        for group, batch, parts in self._logprobs(head, examples):
-            places, targets = (
-                batch.labels[LABEL_POSITIONS].unique_consecutive(return_inverse=True)[1],
-                batch.labels[TARGETS],
-            )
-            found = torch.empty(len(targets), device=self.device)
-            for first, logprobs in zip(range(0, len(targets), LOGIT_ROWS_PER_CHUNK), parts):
-                own = (places >= first) & (
-                    places < first + LOGIT_ROWS_PER_CHUNK
-                )  # several targets may be read at one place
-                found[own] = logprobs[places[own] - first, targets[own]]
+        for group, batch, chunks in self._logprobs(head, examples):
+            # Several targets may have one position: row of the logits for each target, (M,).
+            logit_rows = batch.labels[LABEL_POSITIONS].unique_consecutive(return_inverse=True)[1]
+            targets = batch.labels[TARGETS]
+            values = torch.empty(len(targets), device=self.device)
+            for first, logprobs in zip(range(0, len(targets), LOGIT_ROWS_PER_CHUNK), chunks):
+                in_chunk = (logit_rows >= first) & (logit_rows < first + LOGIT_ROWS_PER_CHUNK)
+                values[in_chunk] = logprobs[logit_rows[in_chunk] - first, targets[in_chunk]]
             sizes = [len(examples[i].labels[LABEL_POSITIONS]) for i in group]
-            for i, values in zip(group, found.cpu().split(sizes)):
-                out[i] = values.numpy()
+            for i, row in zip(group, values.cpu().split(sizes)):
+                out[i] = row.numpy()
         return out
 
     @torch.inference_mode()
     def hidden(self, examples: Sequence[Example], layer: int = -1) -> list[np.ndarray]:
-        most = self.config.layers
-        if not -1 <= layer <= most:
-            raise UserError(f"layer {layer}", expected=f"0 (the embeddings) to {most}, or -1 for what the model gives")
+        if not -1 <= layer <= self.config.layers:
+            raise UserError(
+                f"invalid layer {layer}",
+                expected=f"0 (embeddings) to {self.config.layers} (last layer), or -1 for the encoder's output",
+            )
         out = [np.empty(0, np.float32)] * len(examples)
         for group, batch in self._batches(examples):
             if layer == -1:
                 states = self.model.encode(batch)
             else:
-                every: list[torch.Tensor] = []
-                self.model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids, states=every)
-                states = every[layer]
+                layers: list[Tensor] = []
+                self.model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids, states=layers)
+                states = layers[layer]
             for i, row in zip(group, states.float().cpu().numpy()):
                 out[i] = row[: len(examples[i])].copy()
         return out
@@ -129,19 +125,19 @@ class TorchEngine:
     @torch.inference_mode()
     def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         out = [np.empty(0, np.float32)] * len(examples)
-        tokens = HEADS[head].reads != "row"
+        is_per_token = HEADS[head].reads != "row"
         for group, batch in self._batches(examples):
             values = self.model.head_output(head, batch).float().cpu().numpy()
             for i, row in zip(group, values):
-                out[i] = row[: len(examples[i])].copy() if tokens else row
+                out[i] = row[: len(examples[i])].copy() if is_per_token else row
         return out
 
     @torch.inference_mode()
     def attention(self, example: Example) -> np.ndarray:
-        """(layers, heads, T, T) float32 of one row."""
+        """Return the attention weights of one row: (layers, heads, T, T) float32."""
         if self.config.encoder != "transformer":
             raise UserError(
-                f"a {self.config.family} model has no attention", expected="a Transformer: bert, gpt2, t5 …"
+                f"a {self.config.family} model has no attention", expected="a Transformer (bert, gpt2, t5, …)"
             )
         weights: list[Tensor] = []
         batch = collate([example], 0).to(self.device)
@@ -150,7 +146,7 @@ class TorchEngine:
         return torch.stack([layer[0] for layer in weights]).float().cpu().numpy()
 
     def _batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch]]:
-        """(numbers of rows, their batch), every row once; what is done with a batch is done in a turn."""
+        """Yield (indices of examples, their batch). The forward lock is held until the next batch is requested."""
         pad = pad_id_of(self.config)
         for group in batch_by_length([len(example) for example in examples]):
             batch = collate([examples[i] for i in group], pad).to(self.device)
@@ -158,12 +154,9 @@ class TorchEngine:
                 yield group, batch
 
     def _logprobs(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch, Iterator[Tensor]]]:
-        """With each batch (AT_ONCE, V) log-probabilities at its chosen places, each once, some after the other."""
-        before = logit_offset(self.config)
+        """Yield each batch with an iterator of (n, V) log-probabilities at its unique label positions, chunk by chunk."""
+        offset = logit_offset(self.config)
         for group, batch in self._batches(examples):
-            states = self.model.encode(batch, batch.labels[LABEL_POSITIONS].unique_consecutive() - before)  # (n, D)
-            yield (
-                group,
-                batch,
-                (self.model.logits(head, s).float().log_softmax(-1) for s in states.split(LOGIT_ROWS_PER_CHUNK)),
-            )
+            states = self.model.encode(batch, batch.labels[LABEL_POSITIONS].unique_consecutive() - offset)  # (n, D)
+            chunks = states.split(LOGIT_ROWS_PER_CHUNK)
+            yield group, batch, (self.model.logits(head, chunk).float().log_softmax(-1) for chunk in chunks)

@@ -1,7 +1,7 @@
-"""Text that the tokenizer does not know: an answer to a row of [UNK] says nothing about the text, however sure it looks.
+"""Warnings about texts that the tokenizer does not know: a prediction for a row of [UNK] is meaningless, whatever its probability.
 
-`unknown_fraction` measures it, UNKNOWN says from which share on people are warned: in Python and on the command line by
-UnknownTextWarning, over HTTP by a header (http/batching.py), in the studio by a note above the answer.
+The warning is an UnknownTextWarning in Python and on the command line, a header in HTTP responses (server/batching.py), and a note
+in the studio.
 """
 
 import sys
@@ -12,49 +12,51 @@ from unmask.errors import UnknownTextWarning
 from unmask.inference.inputs import shorten
 from unmask.text.tokenizer import Tokenizer
 
-WARN_FRACTION = 0.5  # share of a text's words from which on it is worth a warning
-MAX_CHARACTERS = 400  # characters of a text that are looked at
-MAX_TOKENS = 1000  # tokens of a text that are looked at
-CHUNK = 1000  # texts that are read at a time
+WARN_FRACTION = 0.5  # of the words of a text
+MAX_CHARACTERS = 400  # checked per text
+MAX_TOKENS = 1000  # checked per text
+CHUNK = 1000  # texts encoded at a time
 
 
 def unknown_fraction(tokenizer: Tokenizer, ids: Sequence[int]) -> float:
-    """The share of [UNK] among the tokens that hold a letter or a digit; punctuation is known to almost every vocabulary.
+    """Return the fraction of [UNK] among itself and the tokens with a letter or digit; nearly every vocabulary has punctuation.
 
-    GPT-2's unknown token is also the one that ends a text, and never stands for an unknown word.
+    GPT-2's unknown token is its end-of-text token, which never stands for an unknown word.
     """
     unk = tokenizer.unk
     if unk in (tokenizer.sep, tokenizer.pad, tokenizer.cls, tokenizer.mask) or unk not in ids:
         return 0.0
-    seen = ids[:MAX_TOKENS]
-    unknown = seen.count(unk)
-    known = sum(1 for id in seen if not tokenizer.special[id] and any(map(str.isalnum, tokenizer.token(id))))
+    ids = ids[:MAX_TOKENS]
+    unknown = ids.count(unk)
+    known = sum(1 for id in ids if not tokenizer.special[id] and any(map(str.isalnum, tokenizer.token(id))))
     return unknown / (unknown + known) if unknown else 0.0
 
 
-def describe(tokenizer: Tokenizer, share: float, where: str = "the text") -> str:
+def describe(tokenizer: Tokenizer, fraction: float, name: str = "the text") -> str:
     unk = tokenizer.token(tokenizer.unk)
-    return f"{share:.0%} of the words of {where} are unknown to the model ({unk}): its answer says little about them"
+    return f"{fraction:.0%} of the words of {name} are unknown to the model ({unk}): the result is not reliable"
 
 
 def warn_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> None:
-    """One UnknownTextWarning for all of `texts`, where the tokenizer does not know one of them or more."""
-    shares: dict[int, float] = {}  # number of a text that it does not know
+    """Issue one UnknownTextWarning if the tokenizer does not know one or more of the texts."""
+    fractions: dict[int, float] = {}  # index of an unknown text → fraction of unknown words
     for start in range(0, len(texts), CHUNK):
         encodings = tokenizer.encode_batch(text[:MAX_CHARACTERS] for text in texts[start : start + CHUNK])
-        found = enumerate((unknown_fraction(tokenizer, encoding.ids) for encoding in encodings), start)
-        shares |= {number: share for number, share in found if share >= WARN_FRACTION}
-    if not shares:
+        for number, encoding in enumerate(encodings, start):
+            if (fraction := unknown_fraction(tokenizer, encoding.ids)) >= WARN_FRACTION:
+                fractions[number] = fraction
+    if not fractions:
         return
-    first = next(iter(shares))
-    where = "the text" if len(texts) == 1 else f"{len(shares):,} of {len(texts):,} texts"
-    shown = "" if len(texts) == 1 else f"; the first: {shorten(texts[first])!r}"
-    share = sum(shares.values()) / len(shares)
-    warnings.warn(describe(tokenizer, share, where) + shown, UnknownTextWarning, stacklevel=_level())
+    name, example = "the text", ""
+    if len(texts) > 1:
+        name = f"{len(fractions):,} of {len(texts):,} texts"
+        example = f"; the first: {shorten(texts[next(iter(fractions))])!r}"
+    mean = sum(fractions.values()) / len(fractions)
+    warnings.warn(describe(tokenizer, mean, name) + example, UnknownTextWarning, stacklevel=_stack_level())
 
 
-def _level() -> int:
-    """How many calls above its caller the user's own code is."""
+def _stack_level() -> int:
+    """Return the `stacklevel` with which a warning of the caller points to the user's code."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("unmask."):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""What `unmask embed` writes: vectors into a file, a word's places into a picture, or both as JSON."""
+"""Output of `unmask embed`: vectors in a .npy file, a plot of a word's occurrences, or JSON."""
 
 from __future__ import annotations
 
@@ -27,49 +27,48 @@ class EmbedOptions:
 
 def embed(model: Predictor, items: list[str], column: str, options: EmbedOptions, as_json: bool) -> None:
     if options.out is not None and options.out.suffix != ".npy":
-        raise UserError(f"--out {options.out}", expected="a name that ends with .npy")
+        raise UserError(f"invalid --out {options.out}", expected="a file name that ends with .npy")
     if options.plot is not None and options.word is None:
         raise UserError("--plot without --word", hint="unmask embed MODEL FILE --word bank --plot bank.png")
     if options.plot is not None and options.plot.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--plot {options.plot}", expected="a name that ends with .png, .svg or .pdf")
+        raise UserError(f"invalid --plot {options.plot}", expected="a file name that ends with .png, .svg or .pdf")
     texts, senses = read_texts_or_files(items, column)
     if not texts:
-        raise UserError("no texts", expected="texts, a file that holds some, or lines on standard input")
+        raise UserError("no texts", expected="texts, a file of texts, or lines on standard input")
     if options.word is not None:
-        return _word(model, texts, senses, options, as_json)
+        return _embed_word(model, texts, senses, options, as_json)
     vectors = model.embed(texts, options.pooling, options.layer, options.overflow)
     if options.out is not None:
         _save(options.out, vectors)
-    shown = [vector.tolist() for vector in vectors]
     if as_json:
-        write_json({"texts": texts, "vectors": shown}, indent=None)
+        write_json({"texts": texts, "vectors": [vector.tolist() for vector in vectors]}, indent=None)
     elif options.out is None:
         for text, vector in zip(texts, vectors):
             numbers = " ".join(f"{x:.3f}" for x in vector.reshape(-1)[:6])
             write(f"{visible(text[:60])}  →  {numbers} … ({' × '.join(map(str, vector.shape))} numbers)")
 
 
-def _word(model: Predictor, texts: list[str], senses: list[str], options: EmbedOptions, as_json: bool) -> None:
+def _embed_word(model: Predictor, texts: list[str], senses: list[str], options: EmbedOptions, as_json: bool) -> None:
     assert options.word is not None
-    found = model.word_vectors(options.word, texts, options.layer, options.overflow or "error")
-    own = [senses[place.number] for place in found.occurrences] if senses else []
-    figures = sense_separation(found.vectors, own) if len(set(own)) > 1 else {}
+    result = model.word_vectors(options.word, texts, options.layer, options.overflow or "error")
+    labels = [senses[occurrence.number] for occurrence in result.occurrences] if senses else []
+    metrics = sense_separation(result.vectors, labels) if len(set(labels)) > 1 else {}
     if options.out is not None:
-        _save(options.out, found.vectors)
+        _save(options.out, result.vectors)
     if options.plot is not None:
-        plot_occurrences(found, own if figures else [], options.plot)
+        plot_occurrences(result, labels if metrics else [], options.plot)
     if as_json:
-        write_json(found.as_dict() | {"senses": own} | figures, indent=None)
+        write_json(result.as_dict() | {"senses": labels} | metrics, indent=None)
         return
-    write(f"“{found.word}” occurs {len(found.occurrences)} times in {len(texts)} texts")
-    if figures:
-        write(f"nearest neighbor of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
+    write(f"“{result.word}” occurs {len(result.occurrences)} times in {len(texts)} texts")
+    if metrics:
+        write(f"nearest neighbor of the same sense: {metrics['nearest']:.0%}, silhouette {metrics['silhouette']:.2f}")
     if options.plot is not None:
         write(f"plot: {options.plot}")
 
 
 def _save(path: Path, vectors: Any) -> None:
-    """One array; of token vectors, which differ in number, all below each other, and their counts beside it."""
+    """Save vectors (N, D). Token vectors of all texts are concatenated, and a second file has the number of tokens per text."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(vectors, list):
@@ -80,5 +79,5 @@ def _save(path: Path, vectors: Any) -> None:
             np.save(path, vectors)
             size = f"{' × '.join(f'{n:,}' for n in vectors.shape)}, float32"
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}", hint="another --out") from None
+        raise UserError(f"cannot write {path}: {error.strerror or error}", hint="choose a different --out") from None
     Console().say(f"{path}: {size}")  # standard output may be JSON
