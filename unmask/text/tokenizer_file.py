@@ -20,7 +20,7 @@ import tokenizers
 from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, parse_json, read_text
 from unmask.json_checks import COUNT, NUMBER, OBJECT, STRING, Rule, check, check_fields, list_of, one_of, or_null
-from unmask.text.patterns import is_quick
+from unmask.text.patterns import is_linear_time
 
 MOST = 1_000_000  # entries, where no model says how many there are: XLM-V has 901,629
 BYTES = 256 << 20
@@ -155,7 +155,7 @@ def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
     if not isinstance(pattern, dict):
         return 1.0
     regex, literal = pattern.get("Regex"), pattern.get("String")
-    if isinstance(regex, str) and not is_quick(regex):
+    if isinstance(regex, str) and not is_linear_time(regex):
         raise UserError(
             f"{file}: {where}.pattern is {regex[:200]!r}, a regular expression that can be very slow on some texts",
             expected="patterns like GPT-2's or Llama's: + and * repeat one character or class, and nothing mandatory follows",
