@@ -75,9 +75,8 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
     for label in counts:
         if label.strip().casefold() in MISSING_VALUES and not (label == "-" and "+" in counts):
             message = f"the label {label!r} ({format_count(counts[label])}) looks like a missing value"
-            findings.append(
-                Finding(first[label], message, "fill it in, or remove the rows", error=False, kind="missing label")
-            )
+            hint = "fill it in, or remove the rows"
+            findings.append(Finding(first[label], message, hint, error=False, kind="missing label"))
     findings += _alike(counts, first)
     if len(counts) == 1 and not multi_label:
         message = f"every record has the label {next(iter(counts))!r}: nothing can be learned"
@@ -164,30 +163,23 @@ def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
                 hint = "keep the correct one"
                 findings.append(Finding(location, message, hint, error=False, kind="contradiction"))
         for locations in copies.values():
-            message = (
-                f"the same record as {_relative_location(locations[0], locations[1])} ({len(locations)} times in all)"
-            )
-            findings.append(Finding(locations[1], message, "keep one of them", error=False, kind="duplicate"))
+            first, second = locations[:2]
+            message = f"the same record as {_relative_location(first, second)} ({len(locations)} times in all)"
+            findings.append(Finding(second, message, "keep one of them", error=False, kind="duplicate"))
         for other, pairs in leaks.items():
             if len(pairs) == len(records) == len(sets[other]):
-                trained = other == "train"
-                reason = (
-                    "test scores would be meaningless"
-                    if trained
-                    else "the same data is used for model selection and testing"
-                )
-                message = f"{name} has the same records as {other}: {reason}"
-                findings.append(
-                    Finding(pairs[0][0], message, f"pass another file to --{name}", trained, kind="same file")
-                )
+                reason = "the same data is used for model selection and testing"
+                if other == "train":
+                    reason = "test scores would be meaningless"
+                message, hint = f"{name} has the same records as {other}: {reason}", f"pass another file to --{name}"
+                findings.append(Finding(pairs[0][0], message, hint, error=other == "train", kind="same file"))
                 continue
             fraction = f"{len(pairs):,} of {len(records):,} records of {name}"
             kind = "leakage" if (other, name) == ("train", "test") else "dev leakage"
             for location, other_location in pairs:
                 message = f"also in {other}, at {other_location} ({fraction} are)"
-                findings.append(
-                    Finding(location, message, f"remove it from {other} or from {name}", error=False, kind=kind)
-                )
+                hint = f"remove it from {other} or from {name}"
+                findings.append(Finding(location, message, hint, error=False, kind=kind))
         earlier[name] = seen
     return findings
 
@@ -234,9 +226,6 @@ def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
             fraction = f"{near.leaked:,} of {near.heldout:,} sampled records of {name} are near duplicates"
             for a, b in pairs:
                 message = f"nearly the same text as {both[a][1]} in train ({fraction})"
-                findings.append(
-                    Finding(
-                        both[b][1], message, f"remove it from train or from {name}", error=False, kind="near leakage"
-                    )
-                )
+                hint = f"remove it from train or from {name}"
+                findings.append(Finding(both[b][1], message, hint, error=False, kind="near leakage"))
     return findings

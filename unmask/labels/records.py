@@ -148,18 +148,14 @@ def _reader_findings(source: Source, report: Report) -> list[Finding]:
     """Turn the problems of the reader into findings. Extra fields are only a warning if the other fields are in their columns."""
     last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
     problems = list(dict.fromkeys(report.problems))
-    extra = [problem for problem in problems if problem.kind == "extra_fields"]
-    displaced = (
-        lines_with_shifted_values(source.rows, {problem.line for problem in extra}, source.layout.separator)
-        if extra
-        else set()
-    )
+    extra = {problem.line for problem in problems if problem.kind == "extra_fields"}
+    shifted = lines_with_shifted_values(source.rows, extra, source.layout.separator) if extra else set()
     findings = []
     for problem in problems:
         message, hint, error = problem.what, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
         if problem.kind == "damaged_files":
             message = f"damaged or truncated after this line: {message}"
-        if problem.kind == "extra_fields" and problem.line not in displaced:
+        if problem.kind == "extra_fields" and problem.line not in shifted:
             hint, error = "fields after the last column are ignored", False
         findings.append(Finding(source.location(problem.line or last), message, hint, error=error, kind=problem.kind))
     return findings
@@ -270,21 +266,13 @@ def parse_text(value: Any, location: str, role: str, findings: list[Finding]) ->
         if value.isascii() or not _SURROGATES.search(value):
             return value
         message = f"{role} contains half a character (a lone surrogate), replaced by U+FFFD"
-        findings.append(
-            Finding(location, message, HINTS["repaired_surrogates"], error=False, kind="repaired_surrogates")
-        )
+        kind = "repaired_surrogates"
+        findings.append(Finding(location, message, HINTS[kind], error=False, kind=kind))
         return _SURROGATES.sub("\ufffd", value)  # one for one, so offsets stay valid
     if role in TEXT_ROLES and isinstance(value, int | float) and value == value:
         message = f"{role} is a number ({value!r:.20}), read as text"
-        findings.append(
-            Finding(
-                location,
-                message,
-                f"use --column {role}=NAME if another column has the {role}",
-                error=False,
-                kind="number",
-            )
-        )
+        hint = f"use --column {role}=NAME if another column has the {role}"
+        findings.append(Finding(location, message, hint, error=False, kind="number"))
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

@@ -22,9 +22,8 @@ def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
         for text in texts:
             if not text.isascii():
                 if match := MOJIBAKE.search(text):
-                    message = (
-                        f"text decoded with a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
-                    )
+                    excerpt = text[max(0, match.start() - 12) : match.end() + 12]
+                    message = f"text decoded with a wrong encoding: {excerpt!r}"
                     hint = "export the file again as UTF-8 (ftfy can repair such text)"
                     findings.append(Finding(record["location"], message, hint, error=False, kind="encoding"))
                 elif "\ufffd" in text:
@@ -34,15 +33,8 @@ def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
         numbers += all(parse_float(text) is not None for text in texts) and bool(texts)
     if records and len(records) > 1 and numbers == len(records):
         message = "every text is a number: this is probably an index or id column"
-        findings.append(
-            Finding(
-                records[0]["location"],
-                message,
-                "choose another column: --column text=NAME",
-                error=False,
-                kind="text column",
-            )
-        )
+        hint = "choose another column: --column text=NAME"
+        findings.append(Finding(records[0]["location"], message, hint, error=False, kind="text column"))
     return findings
 
 
@@ -64,15 +56,8 @@ def check_lengths(
         return []
     of_sample = "" if len(sample) == len(records) else f" (of {len(sample):,} sampled)"
     message = f"{len(too_long) / len(sample):.1%} of the records{of_sample} have more than {max_tokens:,} tokens (the longest {max(sizes):,}): {action}"
-    return [
-        Finding(
-            sample[too_long[0]]["location"],
-            message,
-            "change this with --max-length and --overflow",
-            error=False,
-            kind="length",
-        )
-    ]
+    hint = "change this with --max-length and --overflow"
+    return [Finding(sample[too_long[0]]["location"], message, hint, error=False, kind="length")]
 
 
 def parse_float(text: str) -> float | None:

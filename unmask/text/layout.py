@@ -153,9 +153,8 @@ def _table_verdict(lines: Sequence[str], separator: str, unquoted: bool) -> Lite
     if separator == "\t":
         return "table" if fraction >= MIN_REGULAR_TABS else "unsure"
     later_cells = [cell for row in regular for cell in row[1:]]
-    if (
-        fraction < MIN_REGULAR_OTHER or sum(cell.startswith(" ") for cell in later_cells) > len(later_cells) / 5
-    ):  # a space follows the separator, as in prose
+    prose = sum(cell.startswith(" ") for cell in later_cells) > len(later_cells) / 5  # "yes, and no"
+    if fraction < MIN_REGULAR_OTHER or prose:
         names = len(rows[0]) == width and sum(normalize_name(cell) in KNOWN_COLUMNS for cell in rows[0]) > 1
         return "table" if names and fraction >= 0.5 else "text"
     if len(rows[0]) == width and all(map(_is_name, rows[0])):
@@ -280,12 +279,9 @@ def is_conll_or_trec(lines: Sequence[str], named: bool) -> bool:
     rows = [line.rstrip("\r").split("\t") for line in filled if line[0] != "#"]
     if not rows or 2 * sum(len(row) > 1 for row in rows) < len(rows):
         return False
-    return (
-        _has_tags(rows)
-        or _has_numbered_words(rows)
-        or _has_judgments(rows)
-        or (not named and _has_sentence_blocks(lines, rows))
-    )
+    if _has_tags(rows) or _has_numbered_words(rows) or _has_judgments(rows):
+        return True
+    return not named and _has_sentence_blocks(lines, rows)
 
 
 def _has_tags(rows: Sequence[Row]) -> bool:

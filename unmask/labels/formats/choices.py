@@ -21,13 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COLUMN = re.compile(
     r"(?:(choice|option|ending|alternative|answer|solution|sol|opt?|选项|選項)[ _-]?)?(?:([0-9]+)|([a-z]))"
 )
-LIST_COLUMNS = (
-    "choices",
-    "options",
-    "endings",
-    "candidates",
-    "alternatives",
-)  # usual names of a column with a list of choices
+LIST_COLUMNS = ("choices", "options", "endings", "candidates", "alternatives")  # usual names of a list column
 MIN_LABELS = 5  # labels needed to conclude that they count from 1
 
 
@@ -85,14 +79,8 @@ def check_choices(cells: Sequence[Any], location: str, findings: list[Finding]) 
     """Return the choices as texts. Add findings for too few, empty and equal ones."""
     choices = [parse_text(cell, location, f"choice {n}", findings) for n, cell in enumerate(cells)]
     if len(choices) < 2:
-        findings.append(
-            Finding(
-                location,
-                f"{len(choices)} choices instead of at least 2",
-                "give two or more, or remove the row",
-                kind="choices",
-            )
-        )
+        message = f"{len(choices)} choices instead of at least 2"
+        findings.append(Finding(location, message, "add choices, or remove the row", kind="choices"))
     seen: dict[str, int] = {}
     for n, choice in enumerate(choices):
         if choice and seen.setdefault(choice.strip(), n) != n:
@@ -116,9 +104,8 @@ def add_label_indices(
     )
     if from_one:
         message = "labels count from 1: no label is 0, and one is the number of choices"
-        findings.append(
-            Finding(records[0]["location"], message, "use letters, or numbers from 0, to be unambiguous", error=False)
-        )
+        hint = "use letters, or numbers from 0, to be unambiguous"
+        findings.append(Finding(records[0]["location"], message, hint, error=False))
     for record, (value, names) in zip(records, labels):
         record["label"] = _index(value, names, record, int(from_one), findings)
 
@@ -148,14 +135,8 @@ def _index(value: Any, names: list[str], record: Record, first_number: int, find
         return 0
     if not in_range:
         letters = LETTERS[: len(choices)].upper()
-        valid = f"0 to {len(choices) - 1}, {letters[0]} to {letters[-1]}, or the text of a choice"
-        findings.append(
-            Finding(
-                location,
-                f"the label {text!r:.60} is not one of the {len(choices)} choices",
-                f"use {valid}",
-                kind="label",
-            )
-        )
+        message = f"the label {text!r:.60} is not one of the {len(choices)} choices"
+        hint = f"use 0 to {len(choices) - 1}, {letters[0]} to {letters[-1]}, or the text of a choice"
+        findings.append(Finding(location, message, hint, kind="label"))
         return 0
     return int(by_number or 0)

@@ -45,11 +45,10 @@ def is_conll(source: Source) -> bool:
 
 def is_headerless_conll(source: Source) -> bool:
     """Return whether a csv or tsv file has no header, and a word and its tag on each line."""
-    tags = [list(row.values())[-1] for _, row in source.rows[:SAMPLE_LINES] if row]
-    texts = sum(" " in str(next(iter(row.values()), "")).strip() for _, row in source.rows[:SAMPLE_LINES])
-    if (
-        source.file_format != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:SAMPLE_LINES])
-    ):  # texts, not words
+    rows = [row for _, row in source.rows[:SAMPLE_LINES]]
+    tags = [list(row.values())[-1] for row in rows if row]
+    texts = sum(" " in str(next(iter(row.values()), "")).strip() for row in rows)  # cells that are not words
+    if source.file_format != "table" or len(source.columns) < 2 or 20 * texts > len(rows):
         return False
     names = [] if source.layout.columns else source.columns[-1:]  # numbered columns: the file has no header
     return all(isinstance(tag, str) and ENTITY_TAG.fullmatch(tag) for tag in [*names, *tags])
@@ -96,14 +95,9 @@ def _read_columns(
     word = column_index(columns.get("word", "1"), width, names, source)
     tag = column_index(columns.get("tag", str(width)), width, names, source) if labeled else -1
     if labeled and word == tag:
-        message = (
-            "it has one column, but a word and its tag are expected"
-            if width < 2
-            else "the word and the tag are in the same column"
-        )
-        raise UserError(
-            f"{source.path}: {message}", expected="a word, a tab and its tag on each line", hint="--column tag=N"
-        )
+        message = "it has one column" if width < 2 else "the word and the tag are in the same column"
+        expected = "a word, a tab and its tag on each line"
+        raise UserError(f"{source.path}: {message}", expected=expected, hint="pass --column tag=N")
     sentences: list[list[Line]] = []
     for block in blocks(source):
         rows: list[Line] = []
@@ -120,9 +114,8 @@ def _read_columns(
             elif not row[word]:
                 findings.append(Finding(source.location(line), "a tag without a word", "add the word", kind="no word"))
             elif tag >= 0 and not row[tag]:
-                findings.append(
-                    Finding(source.location(line), f"{row[word]!r} has no tag", "add the tag", kind="no tag")
-                )
+                message = f"{row[word]!r} has no tag"
+                findings.append(Finding(source.location(line), message, "add the tag", kind="no tag"))
             else:
                 rows.append((line, [row[word], row[tag] if tag >= 0 else ""]))
         if rows:
@@ -158,7 +151,7 @@ def column_index(name: str, width: int, names: Sequence[str], source: Source) ->
         raise UserError(
             f"{source.path}: no column {name!r}{nearest(name.lower(), lower)}",
             expected=f"1 to {width}" + (f", or {', '.join(lower)}" if names else ""),
-            hint="--column tag=N",
+            hint="pass --column tag=N",
         )
     return number - 1 if number > 0 else width + number
 
@@ -180,9 +173,7 @@ def _strip_positions(source: Source, sentences: list[list[Line]], findings: list
     if words < 10 or jumps > 0.01 * words or not any(has_chinese(row[0]) for rows in out for _, row in rows):
         return sentences
     (line, (word, _)), (_, (character, _)) = sentences[0][0], out[0][0]
-    message = (
-        f"every character is followed by its position in a segment ({word}); the position is removed ({character})"
-    )
+    message = f"every character is followed by its position in a segment ({word}), which is removed ({character})"
     findings.append(Finding(source.location(line), message, error=False, kind="segments"))
     return out
 
@@ -260,9 +251,8 @@ def _read_conllu(
                 remaining -= 1
                 if not remaining:
                     rows[-1] = (*rows[-1][:3], multiword[3])
-                    if (
-                        "".join(row[0] for row in rows[start:]) != multiword[0]
-                    ):  # "du" = "de" + "le": one word with both tags
+                    # "du" = "de" + "le" is one word with both tags
+                    if "".join(row[0] for row in rows[start:]) != multiword[0]:
                         both = "+".join(row[1] for row in rows[start:])
                         rows[start:] = [(multiword[0], both, *multiword[2:])]
         if rows:

@@ -113,9 +113,8 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
                  "predicate": [spans[start][0], spans[end - 1][1]], "lines": [line for line, _ in rows]}
             )  # fmt: skip
     if not records and len(findings) == num_findings:
-        findings.append(
-            Finding(source.location(1), "the file has no predicate", "mark predicates with (V*)", kind="no predicate")
-        )
+        message, hint = "the file has no predicate", "mark predicates with (V*)"
+        findings.append(Finding(source.location(1), message, hint, kind="no predicate"))
     elif file_format == "brackets" and records and _words_are_missing(records):
         raise UserError(
             f"{source.path}: the column with the words is missing",
@@ -151,9 +150,8 @@ def _read_brackets(source: Source, rows: Sequence[Row], findings: list[Finding])
             opened += [(n, label) for label in re.findall(r"\(([^\s()*]+)", opening)]
             for _ in range(closing.count(")")):
                 if not opened:
-                    findings.append(
-                        Finding(source.location(line), "closing bracket without an opening one", kind="brackets")
-                    )
+                    message = "closing bracket without an opening one"
+                    findings.append(Finding(source.location(line), message, kind="brackets"))
                     continue
                 first, label = opened.pop()
                 if opened:
@@ -266,7 +264,7 @@ def _occurrence(text: str, word: str) -> list[int]:
         raise UserError(
             f"the predicate {word!r:.40} occurs {times} in the text",
             expected=", ".join(f"{word}#{n}" for n in range(1, len(spans) + 1)),
-            hint=f"--predicate '{word}#1'",
+            hint=f"pass --predicate '{word}#1'",
         )
     return spans[number - 1 if number else 0]
 

@@ -69,7 +69,7 @@ def detect_scheme(sequences: Iterable[Sequence[str]]) -> str:
         return "none"  # parts of speech
     if not labeled and (not letters[OUTSIDE] or entity_letters - {"B", "I"}):
         return "none"
-    # In BIOES each entity ends with E or S; in BIO each begins with B.
+    # In BIOES each entity ends with E or S; in BIO each starts with B.
     if 2 * (letters["E"] + letters["S"]) >= letters["B"] + letters["S"] + first_letters["I"]:
         return "BIOES"
     if not letters["B"]:

@@ -43,11 +43,8 @@ def read_texts(path: str, findings: list[Finding], columns: Mapping[str, str] | 
         items = _read_table(source, findings, dict(columns or {}))
     else:
         content = "\n".join(line for _, line in source.lines)
-        items = (
-            _read_xml(content, source.path)
-            if re.match(r"\s*<(\?xml|doc|top|DOC|TOP)\b", content)
-            else _read_lines(source)
-        )
+        is_xml = re.match(r"\s*<(\?xml|doc|top|DOC|TOP)\b", content)
+        items = _read_xml(content, source.path) if is_xml else _read_lines(source)
     texts: dict[str, str] = {}
     for location, key, text in items:
         if key in texts:
@@ -160,13 +157,8 @@ def read_run(path: str, findings: list[Finding]) -> dict[str, dict[str, float]]:
             run.setdefault(fields[0], {})[fields[2]] = float(fields[4])
         except (IndexError, ValueError):
             if text.strip():
-                findings.append(
-                    Finding(
-                        source.location(line),
-                        f"not a line of a run: {text:.40}",
-                        "write: query Q0 passage rank score name",
-                    )
-                )
+                message, hint = f"not a line of a run: {text:.40}", "write: query Q0 passage rank score name"
+                findings.append(Finding(source.location(line), message, hint))
     return run
 
 
