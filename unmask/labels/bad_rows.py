@@ -38,22 +38,18 @@ def good_records(
         return records, [*findings, *read_findings], []
     bad = {finding.location for finding in skipped}
     second_findings: list[Finding] = []
-    records = [
-        record
-        for record in read(without(source, bad, spec.data_format.blocks), second_findings)
-        if record["location"] not in bad
-    ]
-    left = [
-        f for f in (*findings, *second_findings) if not (f.error and f.location in bad and _is_about_row(f, locations))
-    ]
-    return records, left, skipped
+    reread = read(drop_rows(source, bad, spec.data_format.blocks), second_findings)
+    records = [record for record in reread if record["location"] not in bad]
+    findings = [*findings, *second_findings]
+    remaining = [f for f in findings if not (f.error and f.location in bad and _is_about_row(f, locations))]
+    return records, remaining, skipped
 
 
 def _is_about_row(finding: Finding, locations: set[str]) -> bool:
     return finding.kind not in FILE_KINDS and (finding.location in locations or finding.kind in UNREAD_KINDS)
 
 
-def without(source: Source, bad: set[str], blocks: bool) -> Source:
+def drop_rows(source: Source, bad: set[str], blocks: bool) -> Source:
     """Return the file without the rows at these locations; with `blocks`, without the sentences that contain them."""
     rows = [row for row in source.rows if source.location(row[0]) not in bad]
     lines: list[tuple[int, str]] = []

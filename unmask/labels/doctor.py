@@ -68,7 +68,7 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
     multi_label = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
     if len(train) >= MIN_RECORDS_FOR_RATIOS and not multi_label and len(counts) > len(train) / 2:
         numbers = all(parse_float(label) is not None for label in counts)
-        hint = "--column label=NAME, if another column holds the label"
+        hint = "pass --column label=NAME if another column has the label"
         hint += _hint(spec, "numbers as labels") if numbers else ""
         message = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
         return [*findings, Finding(top, message, hint, error=False, kind="label column")]

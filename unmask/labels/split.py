@@ -11,9 +11,9 @@ from unmask.seeds import generator
 
 
 def split(
-    spec: RecordSpec, records: Sequence[Record], names: Sequence[str], fraction: float, seed: int
+    spec: RecordSpec, records: Sequence[Record], stratum_names: Sequence[str], fraction: float, seed: int
 ) -> tuple[list[Record], list[Record]]:
-    """Return (train, dev), with the same fraction of every stratum (`names`, one per record) and each group on one side.
+    """Return (train, dev), with the same fraction of every stratum (`stratum_names`: one per record) and each group on one side.
 
     With too few groups to hold one out, only records with equal inputs are kept together.
     """
@@ -21,14 +21,14 @@ def split(
     if fraction * len(groups) < 1:
         groups = _groups([inputs_of(spec, record) for record in records])
     strata: dict[str, list[list[int]]] = defaultdict(list)
-    for numbers in groups:
-        strata[names[numbers[0]]].append(numbers)
-    rng, held = generator(seed, "dev"), set()
+    for group in groups:
+        strata[stratum_names[group[0]]].append(group)
+    rng, dev = generator(seed, "dev"), set()
     counts = quotas({name: len(strata[name]) for name in sorted(strata)}, fraction, generator(seed, "dev", "rest"))
     for name, count in counts.items():
         for n in rng.permutation(len(strata[name]))[:count]:
-            held |= set(strata[name][n])
-    return [r for n, r in enumerate(records) if n not in held], [records[n] for n in sorted(held)]
+            dev |= set(strata[name][n])
+    return [r for n, r in enumerate(records) if n not in dev], [records[n] for n in sorted(dev)]
 
 
 def quotas(sizes: Mapping[str, int], fraction: float, rng: np.random.Generator) -> dict[str, int]:

@@ -34,9 +34,8 @@ def is_conll(source: Source) -> bool:
         return False
     if source.path.lower().removesuffix(".gz").endswith(CONLL_SUFFIXES):
         return True
-    rows = [
-        split_fields(text, "\t" in text) for _, text in source.lines[:SAMPLE_LINES] if text.strip() and text[0] != "#"
-    ]
+    lines = [text for _, text in source.lines[:SAMPLE_LINES] if text.strip() and text[0] != "#"]
+    rows = [split_fields(text, "\t" in text) for text in lines]
     width, count = next(iter(Counter(map(len, rows)).most_common(1)), (1, 0))
     if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is reported when it is read
         return False
@@ -89,8 +88,8 @@ def _read_columns(
 ) -> Iterator[dict[str, Any]]:
     token_lines = [text for _, text in source.lines if text.strip()]
     tabs = 2 * sum("\t" in text for text in token_lines) > len(token_lines)
-    usual = Counter(len(split_fields(text, tabs)) for text in token_lines).most_common(1)
-    width = usual[0][0] if usual else 2
+    widths = Counter(len(split_fields(text, tabs)) for text in token_lines).most_common(1)
+    width = widths[0][0] if widths else 2
     names = next((text.split("=", 1)[1].split() for text in token_lines[:1] if "global.columns" in text), [])
     word = column_index(columns.get("word", "1"), width, names, source)
     tag = column_index(columns.get("tag", str(width)), width, names, source) if labeled else -1

@@ -143,25 +143,20 @@ def _read_spans(value: Any, text: str, location: str, findings: list[Finding]) -
     good: list[dict[str, Any]] = []
     for item in value:
         parsed = _parse_span(item)
-        if (
-            parsed is None
-            or any(isinstance(e, bool) or not isinstance(e, int) for e in parsed[:2])
-            or parsed[2] in ("", None)
-        ):
+        if parsed is None or any(type(offset) is not int for offset in parsed[:2]) or parsed[2] in ("", None):
             report(f"{item!r:.60} is not a valid span", 'write {"start": 0, "end": 5, "label": "loc"}', "spans")
             continue
         start, end, label, span_text = parsed
-        shown = f"the span {start}–{end} ({label})"
+        span_name = f"the span {start}–{end} ({label})"
         if start >= end:
-            report(f"{shown} is empty", "the end is the offset after the last character", "empty span")
+            report(f"{span_name} is empty", "the end is the offset after the last character", "empty span")
         elif start < 0 or end > len(text):
-            report(
-                f"{shown} is outside the text of {len(text)} characters", _hint(text, span_text, start), "span outside"
-            )
+            message = f"{span_name} is outside the text of {len(text)} characters"
+            report(message, _hint(text, span_text, start), "span outside")
         elif not text[start:end].strip():
-            report(f"{shown} contains only white space", "remove it", "empty span")
+            report(f"{span_name} contains only white space", "remove it", "empty span")
         elif isinstance(span_text, str) and span_text != text[start:end]:
-            message = f"{shown} is {text[start:end]!r:.40} in the text, not {span_text!r:.40}"
+            message = f"{span_name} is {text[start:end]!r:.40} in the text, not {span_text!r:.40}"
             report(message, _hint(text, span_text, start), "span text")
         else:
             good.append({"start": start, "end": end, "label": str(label)})
