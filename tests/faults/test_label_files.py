@@ -51,7 +51,7 @@ CLASSIFY = {
     "no such column": Case({"train.csv": csv(*GOOD, head="text,emotion")}, "train.csv:1", "no column for 'label'", "--column text=text --column label=emotion"),
     "two columns of one name": Case({"train.csv": csv(*[(a, a, b) for a, b in GOOD], head="text,text,label")}, "train.csv:1", "2 columns are named 'text'", "rename the columns"),
     "no header": Case({"train.csv": csv(*GOOD[1:], head="a film that nobody will forget,pos")}, "train.csv:1", "looks like data", "--column text=N", error=False),
-    "no header, by its label": Case({"train.csv": csv(*GOOD[1:], head="a film,pos")}, "train.csv:1", "'pos' is a value", "--column text=N", error=False),
+    "no header, by its label": Case({"train.csv": csv(*GOOD[1:], head="a film,pos")}, "train.csv:1", "'pos' also occurs further down", "--column text=N", error=False),
     "unknown label in test": Case({"train.csv": csv(*GOOD), "test.csv": csv(("well", "neutral"), ("oh", "pos"))}, "test.csv:2", "'neutral' of test (1 record) does not occur", "'neg', 'pos'"),
     "label not among those given": Case({"train.csv": csv(*GOOD, ("well", "other"))}, "train.csv:32", "'other'", "'neg', 'pos'", options={"labels": ["neg", "pos"]}),
     "only one label": Case({"train.csv": csv(*[(a, "pos") for a, _ in GOOD])}, "train.csv:2", "every record has the label 'pos'", "other labels"),
@@ -69,14 +69,14 @@ CLASSIFY = {
     "label column is an id": Case({"train.csv": csv(*[(a, f"id{n}") for n, (a, _) in enumerate(GOOD)])}, "train.csv:2", "30 different labels in 30 records", "--column label=", error=False),
     "text column is an index": Case({"train.csv": csv(*[(str(n), b) for n, (_, b) in enumerate(GOOD)])}, "train.csv:2", "every text is a number", "--column text=", error=False),
     "wrong encoding before": Case({"train.csv": csv(*GOOD, ("cafÃ© in ZÃ¼rich", "pos"))}, "train.csv:32", "wrong encoding", "UTF-8", error=False),
-    "bytes of no encoding": Case({"train.csv": csv(*GOOD).encode() + "é, è".encode() * 9 + b"b\xff\xfe,pos\n"}, "train.csv:32", "no text in this encoding", "UTF-8", error=False),
+    "bytes of no encoding": Case({"train.csv": csv(*GOOD).encode() + "é, è".encode() * 9 + b"b\xff\xfe,pos\n"}, "train.csv:32", "bytes that are not text in this encoding", "UTF-8", error=False),
 }  # fmt: skip
 
 
 CONLL = "Ann B-PER\nran O\n\nRome B-LOC\nfell O\n\n"
 SQUAD = {"id": "1", "question": "who?", "context": "Ann ran to Rome", "answers": [{"text": "Ann", "answer_start": 0}]}
 OTHERS = {
-    ("tag", "tag missing"): Case({"train.conll": CONLL + "Ben\nsat O\n"}, "train.conll:7", "1 columns, the other lines have 2", "a word and its tag"),
+    ("tag", "tag missing"): Case({"train.conll": CONLL + "Ben\nsat O\n"}, "train.conll:7", "1 columns, but other lines have 2", "a word and its tag"),
     ("tag", "tag of no scheme"): Case({"train.conll": CONLL + "Ben X-PER\nsat O\n"}, "train.conll:7", "'X-PER'", "B- or I-", options={"overrides": ["task.tag.scheme=BIO"]}),
     ("tag", "order of tags"): Case({"train.conll": CONLL + "Ben I-PER\nsat O\n"}, "train.conll:7", "I-PER", "B- begins", options={"overrides": ["task.tag.invalid_tags=error", "task.tag.scheme=BIO"]}),
     ("tag", "span outside of the text"): Case({"train.jsonl": jsonl({"text": "Ann ran", "spans": [{"start": 0, "end": 3, "label": "PER"}]}, {"text": "Ben", "spans": [{"start": 0, "end": 9, "label": "PER"}]})}, "train.jsonl:2", "9", ""),

@@ -176,7 +176,7 @@ def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("words,verdict\na long and dull film,bad\na joy to watch,good\n", "utf-8")
     with pytest.raises(UserError, match="no column for 'text'") as refused:
         read_texts(str(tmp_path / "b.csv"), [])
-    assert refused.value.hint == "--column text=NAME"
+    assert refused.value.hint == "pass --column text=NAME"
     flags = [str(tmp_path / "b.csv"), "dull", "--column", "text=words"]
     assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # the advice works
     assert (

@@ -57,7 +57,7 @@ def test_columns_by_tabs_and_by_blanks(tmp_path: Path) -> None:
     assert marked(records[0]) == [("EU", "NP"), ("rejects", "VP")]
     with pytest.raises(UserError, match="no column '9'"):
         read(tmp_path / "b.txt", blanks, columns={"tag": "9"})
-    with pytest.raises(UserError, match="no role 'tagg'"):
+    with pytest.raises(UserError, match="unknown role 'tagg'"):
         read(tmp_path / "b.txt", blanks, columns={"tagg": "2"})
     with pytest.raises(UserError, match="one column"):
         read(tmp_path / "c.conll", "Bob\nleft\n")

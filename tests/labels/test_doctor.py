@@ -102,7 +102,7 @@ def test_few_lines_of_each_kind_errors_last() -> None:
     assert len(as_rows(findings)) == 504
     for given in (findings, from_rows(rows)):  # what a run keeps says as much
         odd, lacking = by_kind(given)
-        assert (odd.count, odd.places, lacking.count) == (500, ("a.csv:0", "a.csv:1", "a.csv:2"), 4)
+        assert (odd.count, odd.locations, lacking.count) == (500, ("a.csv:0", "a.csv:1", "a.csv:2"), 4)
         assert str(lacking) == "4 × no label: a.csv:0: no label; also a.csv:1, a.csv:2 …"
 
 

@@ -174,8 +174,8 @@ def test_columns_are_found_by_name_and_by_the_user() -> None:
     assert map_columns(["x", "text"], roles, {"text": "x"}, ("text",), "a") == {"text": "x"}
     with pytest.raises(UserError, match="did you mean review"):
         map_columns(["review"], roles, {"text": "reveiw"}, ("text",), "a")
-    with pytest.raises(UserError, match="no role 'txt'"):
+    with pytest.raises(UserError, match="unknown role 'txt'"):
         map_columns(["review"], roles, {"txt": "review"}, ("text",), "a")
     with pytest.raises(UserError, match="no column for 'label'") as caught:
         map_columns(["review", "y"], roles, {}, ("text", "label"), "a")
-    assert caught.value.hint == "--column label=NAME"
+    assert caught.value.hint == "pass --column label=NAME"

@@ -118,13 +118,13 @@ def test_faults_are_found_with_their_lines(tmp_path: Path) -> None:
     _, found = read(tmp_path, "a.conll", CONLL_2005.replace("*)        (A4*)", "*         (A4*)"))
     assert [(f.location.rsplit(":", 1)[1], f.message) for f in found] == [("4", "(A1 is never closed")]
     _, found = read(tmp_path, "b.txt", CONLL_2009.replace("Y\trun.02", "_\t_"))
-    assert [f.message for f in found if f.error] == ["1 predicates (Y in FILLPRED) and 2 columns of roles"]
+    assert [f.message for f in found if f.error] == ["1 predicates (Y in FILLPRED), but 2 columns of roles"]
     _, found = read(tmp_path, "c.jsonl", JSONL.replace('"predicate": 1', '"predicate": 9'))
     assert found[0].location.endswith("c.jsonl:1") and "9" in found[0].message and found[0].error
     _, found = read(tmp_path, "d.jsonl", JSONL.replace('"run", "tags"', '"jump", "tags"'))
     assert found[0].location.endswith("d.jsonl:2") and "'jump' is not in the text" in found[0].message
     alone = "\n".join(line.split(None, 2)[2] if line else "" for line in CONLL_2005.split("\n"))
-    with pytest.raises(UserError, match="the column of words is missing"):
+    with pytest.raises(UserError, match="the column with the words is missing"):
         read(tmp_path, "e.props", alone)
 
 

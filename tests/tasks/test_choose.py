@@ -102,10 +102,10 @@ def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"label": 3}, "the label '3' is outside of the 3 choices"),
-        ({"label": -1}, "the label '-1' is outside"),
-        ({"label": "E"}, "the label 'E' is outside"),
-        ({"label": "six"}, "the label 'six' is outside"),
+        ({"label": 3}, "the label '3' is not one of the 3 choices"),
+        ({"label": -1}, "the label '-1' is not one of"),
+        ({"label": "E"}, "the label 'E' is not one of"),
+        ({"label": "six"}, "the label 'six' is not one of"),
         ({"label": None}, "no label"),
         ({"choices": ["four"], "label": 0}, "1 choices"),
         ({"choices": [], "label": 0}, "0 choices"),

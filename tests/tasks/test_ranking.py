@@ -83,7 +83,7 @@ def test_collections_are_read(tmp_path: Path) -> None:
     read_qrels(bad, found)
     read_texts(write("twice.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": ""}\n'), found)
     assert [str(f).split(":", 1)[1].split(";")[0] for f in found] == [
-        "2: 3 fields, not 4: 1 0 b", "3: relevance 'x' is not a number",
+        "2: 3 fields instead of 4: 1 0 b", "3: relevance 'x' is not a number",
         "2: no text", "2: the id '1' occurs twice",
     ]  # fmt: skip
     assert queries_by_position(["9"], {"1": "a"}) is None

@@ -19,7 +19,7 @@ from unmask.errors import UserError
 from unmask.labels.data_format import DataFormat
 from unmask.labels.detect_task import pick_task
 from unmask.labels.fields import Field, detected_columns
-from unmask.labels.propose import flags, look
+from unmask.labels.propose import guess_column, propose_flags
 from unmask.labels.records import open_source
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.registry import TASKS
@@ -132,9 +132,12 @@ def test_a_proposal_by_content_works_when_it_is_followed(
 def test_a_task_with_fixed_labels_is_proposed_for_those_alone(labels: tuple[str, ...], proposed: bool) -> None:
     fields = Field("message"), Field("urgency", (), "label", "target", labels=labels)
     spec = replace(TASKS["classify"].SPEC, name="urgency", data_format=DataFormat(*fields))
-    seen = [look("1", [f"The sailors rode the breeze {n}" for n in range(40)]), look("2", ["a", "b"] * 20)]
+    guesses = [
+        guess_column("1", [f"The sailors rode the breeze {n}" for n in range(40)]),
+        guess_column("2", ["a", "b"] * 20),
+    ]
     expected = ["--task urgency --column message=1 --column urgency=2"] if proposed else []
-    assert flags([spec], seen, {}, ["1", "2"]) == expected
+    assert propose_flags([spec], guesses, {}, ["1", "2"]) == expected
 
 
 def test_the_same_proposal_where_the_task_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

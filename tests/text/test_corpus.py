@@ -254,7 +254,7 @@ def test_documents_as_asked(tmp_path):
     (tmp_path / "a.csv").write_text("review,stars\none text,5\n")
     said = corpus(tmp_path / "a.csv", document_boundary="line").describe()
     assert "one document per record" in said
-    assert "'review' is the only text column; csv has records; documents=line is for text only" in said
+    assert "'review' is the only text column; csv has records; --document-boundary line is only for text" in said
     assert "for text only" not in corpus(tmp_path / "a.csv", document_boundary="record").describe()
 
 
@@ -265,7 +265,7 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
     text = "\ufeff" + ("Ünïcödé 文本 text.\nsecond line\n \n\nНовый блок\n\n\n\nlast" * 3)
     (tmp_path / "a.txt").write_bytes(text.replace("\n", ends).encode())
     whole = list(corpus(tmp_path / "a.txt", document_boundary=mode))
-    monkeypatch.setattr("unmask.text.decode.CHUNK", 7)
+    monkeypatch.setattr("unmask.text.decode.CHUNK_BYTES", 7)
     assert list(corpus(tmp_path / "a.txt", document_boundary=mode)) == whole
     assert "\ufeff" not in whole[0].text
     assert "\r" not in whole[0].text
@@ -284,7 +284,7 @@ def test_long_document_is_cut_at_good_places(tmp_path):
     assert documents[-1].text == "short again"
     assert documents[-1].line == 3
     assert places(found) == [
-        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, cut into {len(pieces)} pieces",
+        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, split into {len(pieces)} documents",
     ]
 
 
@@ -341,7 +341,7 @@ def test_named_encoding_without_byte_order_mark(tmp_path):
         for text in ("Ünïcödé text in UTF-16", "我们昨天在学校的图书馆里读书。\n老师说：这一本书很有意思！\n"):
             path = tmp_path / "a.txt"
             path.write_bytes(text.encode(name))
-            with pytest.raises(UserError, match=f"not text but .*\n.*\n  hint:     --encoding {name} "):
+            with pytest.raises(UserError, match=f"not text but .*\n.*\n  hint:     pass --encoding {name} "):
                 corpus(path)
             assert texts(path, encoding=name, document_boundary="file") == [text.strip()]
     (tmp_path / "b.txt").write_text("text")

@@ -32,16 +32,16 @@ def check_records(sets: Sets, spec: RecordSpec, labels: Sequence[str] = ()) -> l
     return [*_labels(sets, spec, labels), *_repeats(sets, spec), *_near(sets, spec), *texts]
 
 
-def plain(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Collapse white space and ignore case, to compare texts.
 
-    >>> plain(" What a\\nFilm ")
+    >>> normalize_text(" What a\\nFilm ")
     'what a film'
     """
     return SPACES.sub(" ", text).strip().casefold()
 
 
-def many(count: int) -> str:
+def format_count(count: int) -> str:
     return f"{count:,} record{'s' * (count != 1)}"
 
 
@@ -49,8 +49,8 @@ def many(count: int) -> str:
 
 
 def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]:
-    found: list[Finding] = []
-    first: dict[str, str] = {}  # label → where it stands first in train
+    findings: list[Finding] = []
+    first: dict[str, str] = {}  # label → its first location in train
     counts: Counter[str] = Counter()  # records with the label
     train = sets.get("train", ())
     for record in train:
@@ -59,42 +59,41 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
                 first.setdefault(label, record["location"])
                 counts[label] += 1
     if not counts:
-        return found
+        return findings
     known = set(given or counts)
     for name, records in sets.items():
-        found += _unknown(name, records, spec, known, bool(given))
+        findings += _unknown(name, records, spec, known, bool(given))
     top = train[0]["location"] if train else ""
     # words outside a span are a label too
-    several = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
-    if len(train) >= MIN_RECORDS_FOR_RATIOS and not several and len(counts) > len(train) / 2:
+    multi_label = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
+    if len(train) >= MIN_RECORDS_FOR_RATIOS and not multi_label and len(counts) > len(train) / 2:
         numbers = all(parse_float(label) is not None for label in counts)
-        hint = "--column label=NAME, if another column holds the label"
+        hint = "pass --column label=NAME if another column has the label"
         hint += _hint(spec, "numbers as labels") if numbers else ""
-        what = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
-        return [*found, Finding(top, what, hint, error=False, kind="label column")]
+        message = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
+        return [*findings, Finding(top, message, hint, error=False, kind="label column")]
     for label in counts:
         if label.strip().casefold() in MISSING_VALUES and not (label == "-" and "+" in counts):
-            what = f"the label {label!r} ({many(counts[label])}) looks like a missing value"
-            found.append(
-                Finding(first[label], what, "fill it in, or remove the rows", error=False, kind="missing label")
-            )
-    found += _alike(counts, first)
-    if len(counts) == 1 and not several:
-        what = f"every record has the label {next(iter(counts))!r}: nothing can be learned"
-        found.append(Finding(top, what, "add records with other labels", kind="one label"))
+            message = f"the label {label!r} ({format_count(counts[label])}) looks like a missing value"
+            hint = "fill it in, or remove the rows"
+            findings.append(Finding(first[label], message, hint, error=False, kind="missing label"))
+    findings += _alike(counts, first)
+    if len(counts) == 1 and not multi_label:
+        message = f"every record has the label {next(iter(counts))!r}: nothing can be learned"
+        findings.append(Finding(top, message, "add records with other labels", kind="one label"))
     for label, count in sorted(counts.items(), key=lambda item: item[1]):
         if count < MIN_LABEL_COUNT and len(counts) > 1 and len(train) >= MIN_RECORDS_FOR_RATIOS:
-            what = f"the label {label!r} has {many(count)}, too few to train or evaluate on"
+            message = f"the label {label!r} has {format_count(count)}, too few to train or evaluate on"
             hint = "add records, or merge rare labels into one"
-            found.append(Finding(first[label], what, hint, error=False, kind="rare label"))
-    usual = {label: count for label, count in counts.items() if count >= MIN_LABEL_COUNT}
-    if len(usual) > 1 and not several:
-        most, least = max(usual, key=usual.__getitem__), min(usual, key=usual.__getitem__)
-        if usual[most] >= IMBALANCE_RATIO * usual[least]:
-            what = f"{usual[most]:,} records of {most!r}, {usual[least]:,} of {least!r}: accuracy is not informative"
+            findings.append(Finding(first[label], message, hint, error=False, kind="rare label"))
+    frequent = {label: count for label, count in counts.items() if count >= MIN_LABEL_COUNT}
+    if len(frequent) > 1 and not multi_label:
+        largest, smallest = max(frequent, key=frequent.__getitem__), min(frequent, key=frequent.__getitem__)
+        if frequent[largest] >= IMBALANCE_RATIO * frequent[smallest]:
+            message = f"{frequent[largest]:,} records of {largest!r}, {frequent[smallest]:,} of {smallest!r}: accuracy is not informative"
             hint = "use macro F1" + _hint(spec, "imbalance")
-            found.append(Finding(first[least], what, hint, error=False, kind="imbalance"))
-    return found
+            findings.append(Finding(first[smallest], message, hint, error=False, kind="imbalance"))
+    return findings
 
 
 def _hint(spec: RecordSpec, kind: str) -> str:
@@ -104,19 +103,19 @@ def _hint(spec: RecordSpec, kind: str) -> str:
 
 def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[str], given: bool) -> list[Finding]:
     """Find labels that the model will not have."""
-    places: dict[str, list[str]] = defaultdict(list)
+    locations: dict[str, list[str]] = defaultdict(list)
     for record in records:
         for label in dict.fromkeys(labels_of(spec, record)):
             if label and label not in known:
-                places[label].append(record["location"])
-    found = []
+                locations[label].append(record["location"])
+    findings = []
     shown = ", ".join(map(repr, sorted(known)[:8])) + (", …" if len(known) > 8 else "")
-    for label, where in places.items():
-        lacks = "is not one of the given labels" if given else "does not occur in the training records"
-        what = f"the label {label!r} of {name} ({many(len(where))}) {lacks}"
+    for label, label_locations in locations.items():
+        reason = "is not one of the given labels" if given else "does not occur in the training records"
+        message = f"the label {label!r} of {name} ({format_count(len(label_locations))}) {reason}"
         hint = f"use one of {shown}" + ("" if given else ", or add records with it to the training file")
-        found.append(Finding(where[0], what, hint, kind="unknown label"))
-    return found
+        findings.append(Finding(label_locations[0], message, hint, kind="unknown label"))
+    return findings
 
 
 def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
@@ -124,15 +123,15 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
     groups: dict[Any, list[str]] = defaultdict(list)
     for label in counts:
         number = parse_float(label)
-        groups[plain(label) if number is None else number].append(label)
-    found = []
+        groups[normalize_text(label) if number is None else number].append(label)
+    findings = []
     for labels in groups.values():
-        usual, *others = sorted(labels, key=lambda label: -counts[label])
+        main, *others = sorted(labels, key=lambda label: -counts[label])
         for other in others:
-            what = f"the label {other!r} ({many(counts[other])}) differs from {usual!r} ({counts[usual]:,}) only in spelling"
-            hint = f"write {usual!r} if they mean the same"
-            found.append(Finding(first[other], what, hint, error=False, kind="labels alike"))
-    return found
+            message = f"the label {other!r} ({format_count(counts[other])}) differs from {main!r} ({counts[main]:,}) only in spelling"
+            hint = f"write {main!r} if they mean the same"
+            findings.append(Finding(first[other], message, hint, error=False, kind="labels alike"))
+    return findings
 
 
 # --------------------------------------------------------------------------------------------------------- repeats
@@ -140,50 +139,49 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
 
 def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
     """Find records with equal inputs: duplicates, contradicting labels, and leakage between sets (dev selects the model and its thresholds)."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     earlier: dict[str, dict[tuple[str, ...], tuple[str, str | None]]] = {}
     for name, records in sets.items():
         seen: dict[tuple[str, ...], tuple[str, str | None]] = {}
         copies: dict[tuple[str, ...], list[str]] = {}
         leaks: dict[str, list[tuple[str, str]]] = defaultdict(list)  # other set → (location here, location there)
         for record in records:
-            question = tuple(plain(text) for text in inputs_of(spec, record))
-            if not any(question):
+            inputs = tuple(normalize_text(text) for text in inputs_of(spec, record))
+            if not any(inputs):
                 continue
-            at, answer = record["location"], target_key(spec, record)
-            if holder := next((other for other, known in earlier.items() if question in known), None):
-                leaks[holder].append((at, earlier[holder][question][0]))
-            if question not in seen:
-                seen[question] = (at, answer)
+            location, target = record["location"], target_key(spec, record)
+            if leaked_from := next((other for other, inputs_there in earlier.items() if inputs in inputs_there), None):
+                leaks[leaked_from].append((location, earlier[leaked_from][inputs][0]))
+            if inputs not in seen:
+                seen[inputs] = (location, target)
                 continue
-            before, other = seen[question]
-            if answer is None or answer == other:
-                copies.setdefault(question, [before]).append(at)
+            before, other = seen[inputs]
+            if target is None or target == other:
+                copies.setdefault(inputs, [before]).append(location)
             else:
-                what = f"the same text as {_relative_location(before, at)}, but a different label: {answer:.60} here, {other:.60} there"
+                message = f"the same text as {_relative_location(before, location)}, but a different label: {target:.60} here, {other:.60} there"
                 hint = "keep the correct one"
-                found.append(Finding(at, what, hint, error=False, kind="contradiction"))
-        for where in copies.values():
-            what = f"the same record as {_relative_location(where[0], where[1])} ({len(where)} times in all)"
-            found.append(Finding(where[1], what, "keep one of them", error=False, kind="duplicate"))
-        for other, places in leaks.items():
-            if len(places) == len(records) == len(sets[other]):
-                trained = other == "train"
-                says = (
-                    "test scores would be meaningless"
-                    if trained
-                    else "the same data is used for model selection and testing"
-                )
-                what = f"{name} has the same records as {other}: {says}"
-                found.append(Finding(places[0][0], what, f"pass another file to --{name}", trained, kind="same file"))
+                findings.append(Finding(location, message, hint, error=False, kind="contradiction"))
+        for locations in copies.values():
+            first, second = locations[:2]
+            message = f"the same record as {_relative_location(first, second)} ({len(locations)} times in all)"
+            findings.append(Finding(second, message, "keep one of them", error=False, kind="duplicate"))
+        for other, pairs in leaks.items():
+            if len(pairs) == len(records) == len(sets[other]):
+                reason = "the same data is used for model selection and testing"
+                if other == "train":
+                    reason = "test scores would be meaningless"
+                message, hint = f"{name} has the same records as {other}: {reason}", f"pass another file to --{name}"
+                findings.append(Finding(pairs[0][0], message, hint, error=other == "train", kind="same file"))
                 continue
-            share = f"{len(places):,} of {len(records):,} records of {name}"
+            fraction = f"{len(pairs):,} of {len(records):,} records of {name}"
             kind = "leakage" if (other, name) == ("train", "test") else "dev leakage"
-            for at, there in places:
-                what = f"also in {other}, at {there} ({share} are)"
-                found.append(Finding(at, what, f"remove it from {other} or from {name}", error=False, kind=kind))
+            for location, other_location in pairs:
+                message = f"also in {other}, at {other_location} ({fraction} are)"
+                hint = f"remove it from {other} or from {name}"
+                findings.append(Finding(location, message, hint, error=False, kind=kind))
         earlier[name] = seen
-    return found
+    return findings
 
 
 def _relative_location(there: str, here: str) -> str:
@@ -203,21 +201,21 @@ def _script(text: str) -> str:
 
 def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
     """Find dev and test records that are near duplicates of training records (MinHash over word 5-grams)."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name in ("dev", "test"):
-        train, held = (
+        train, heldout = (
             [
-                (plain(" ".join(inputs_of(spec, r))), r["location"])
+                (normalize_text(" ".join(inputs_of(spec, r))), r["location"])
                 for r in subsample_evenly(sets.get(part, ()), NEAR_SAMPLE // 2)
             ]
             for part in ("train", name)
         )
         equal = {text for text, _ in train}
         train = [item for item in train if _script(item[0])]
-        held = [item for item in held if _script(item[0]) and item[0] not in equal]
-        if not train or not held:
+        heldout = [item for item in heldout if _script(item[0]) and item[0] not in equal]
+        if not train or not heldout:
             continue
-        both = train + held
+        both = train + heldout
         near = near_duplicates(
             np.stack([minhash_signature(text, _script(text)) for text, _ in both]),
             np.arange(len(both)) >= len(train),
@@ -225,10 +223,9 @@ def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
         )
         pairs = [(a, b) for a, b in near.examples if a < len(train) <= b]
         if near.leaked and pairs:
-            share = f"{near.leaked:,} of {near.heldout:,} sampled records of {name} are near duplicates"
+            fraction = f"{near.leaked:,} of {near.heldout:,} sampled records of {name} are near duplicates"
             for a, b in pairs:
-                what = f"nearly the same text as {both[a][1]} in train ({share})"
-                found.append(
-                    Finding(both[b][1], what, f"remove it from train or from {name}", error=False, kind="near leakage")
-                )
-    return found
+                message = f"nearly the same text as {both[a][1]} in train ({fraction})"
+                hint = f"remove it from train or from {name}"
+                findings.append(Finding(both[b][1], message, hint, error=False, kind="near leakage"))
+    return findings

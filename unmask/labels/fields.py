@@ -1,7 +1,7 @@
-"""Field: one named value of a record. The fields of a task say what its files hold, what its model reads and what it predicts.
+"""Fields of a task: the named values of its records, and which of them the model reads and predicts.
 
-What the data doctor, the split into training and dev set, and `unmask predict` want to know of a record follows from the fields, by the
-functions below. They take a task's spec (`unmask/tasks/spec.py`), of which they read what `RecordSpec` names.
+The data doctor, the dev split and `unmask predict` derive everything that they need from the fields, with the functions below.
+The functions take a task's spec (`unmask/tasks/spec.py`) and use the part of it that `RecordSpec` declares.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unmask.text.columns import map_columns
 if TYPE_CHECKING:
     from unmask.labels.data_format import DataFormat
 
-# "place": a word of the text, or its characters [start, end).
+# "place": a word of the text, or its character offsets [start, end).
 Holds = Literal[
     "text", "texts", "place", "label", "number", "grades", "spans", "tags", "answers", "index", "id", "file"
 ]
@@ -32,14 +32,16 @@ class Field:
     'TEXT'
     """
 
-    name: str  # what --column calls it
-    columns: tuple[str, ...] = ()  # what files usually call it
+    name: str  # role in --column ROLE=NAME
+    columns: tuple[str, ...] = ()  # usual column names
     holds: Holds = "text"
-    use: Literal["input", "target", "other"] = "input"  # read by the model, predicted by it, or for the file's reader
+    use: Literal["input", "target", "other"] = (
+        "input"  # read by the model, predicted by it, or used only by the reader of the file
+    )
     required: bool = True
-    min_count: int = 1  # texts, where it holds several
-    caption: str = ""  # what it is called in examples of commands: "QUESTION"; its name in capitals unless given
-    key: str = ""  # in a record; its name unless given
+    min_count: int = 1  # texts, if it holds several
+    caption: str = ""  # placeholder in example commands, such as "QUESTION"; default: the name in capitals
+    key: str = ""  # in a record; default: the name
     or_file: bool = False  # --column may name a file instead of a column
     labels: tuple[str, ...] = ()  # the valid labels, if the task fixes them: doctor and finetune reject others
 
@@ -49,7 +51,7 @@ class Field:
 
 
 class RecordSpec(Protocol):
-    """What a task's spec says of its records."""
+    """The part of a task's spec that describes its records."""
 
     @property
     def name(self) -> str: ...
@@ -73,12 +75,12 @@ class RecordSpec(Protocol):
 
 
 def usual_columns(fields: Sequence[Field]) -> dict[str, tuple[str, ...]]:
-    """Name of a field → what files usually call its column."""
+    """Return field name → usual column names."""
     return {field.name: field.columns for field in fields}
 
 
 def required_fields(fields: Sequence[Field], labeled: bool = True) -> tuple[str, ...]:
-    """Fields without which there is no record: the inputs, then, with `labeled`, the targets.
+    """Return the names of the required inputs and, if `labeled`, of the required targets.
 
     >>> required_fields((Field("label", use="target"), Field("text"), Field("pair", required=False)))
     ('text', 'label')
@@ -88,35 +90,35 @@ def required_fields(fields: Sequence[Field], labeled: bool = True) -> tuple[str,
 
 
 def required_targets(fields: Sequence[Field]) -> tuple[str, ...]:
-    """Fields without which a record has no label."""
+    """Return the names of the required targets."""
     return tuple(field.name for field in fields if field.use == "target" and field.required)
 
 
 def file_fields(fields: Sequence[Field]) -> tuple[str, ...]:
-    """Fields for which --column may name a file."""
+    """Return the names of the fields for which --column may name a file."""
     return tuple(field.name for field in fields if field.or_file or field.holds == "file")
 
 
 def assign_columns(
     fields: Sequence[Field], source: Source, settings: TaskRecipe, needed: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Name of a field → column of a table: the user's choice, else by what files usually call it. UserError where one of `needed` has none."""
+    """Return field name → column: the user's choice, or else a usual name. Raise UserError if a field in `needed` has no column."""
     return map_columns(source.columns, usual_columns(fields), settings.columns, needed, source.path)
 
 
 def detected_columns(fields: Sequence[Field], source: Source, settings: TaskRecipe) -> dict[str, str]:
-    """Name of a field → column of a table, to be shown."""
+    """Return field name → column for display, or {} if the columns cannot be assigned."""
     try:
         return assign_columns(fields, source, settings) if source.file_format == "table" else {}
-    except UserError:  # `DataFormat.read` says it better
+    except UserError:  # `DataFormat.read` raises it with more detail
         return {}
 
 
-# --------------------------------------------------------------------------------------------------- of one record
+# --------------------------------------------------------------------------------------------------- values of a record
 
 
 def inputs_of(spec: RecordSpec, record: Record) -> tuple[str, ...]:
-    """Everything that a record asks: two that are equal here should have the same label."""
+    """Return all inputs of a record, required ones first. Records with equal inputs should have the same label."""
     fields = sorted(spec.fields, key=lambda field: not (field.use == "input" and field.required))
     keys = [field.key for field in fields if field.use != "target" and field.holds not in ("id", "file")]
     values = [record[key] for key in keys if key in record]
@@ -124,48 +126,48 @@ def inputs_of(spec: RecordSpec, record: Record) -> tuple[str, ...]:
 
 
 def group_key(spec: RecordSpec, record: Record) -> tuple[str, ...]:
-    """Records that are equal here stand on one side when a dev set is taken: those of the same text, or that ask the same."""
+    """Return the group of a record: its `group_by` field, or else its inputs. A dev split keeps a group on one side."""
     return (record[spec.group_by],) if spec.group_by in record else inputs_of(spec, record)
 
 
 def rows_of(spec: RecordSpec, record: Record) -> list[tuple[str, ...]]:
-    """The texts of a record that share a row of the model: for what is longer than one."""
+    """Return the texts of each row that the model reads for a record."""
     texts = inputs_of(spec, record)
-    several = next((f for f in spec.fields if f.use == "input" and f.holds == "texts"), None)
+    list_field = next((f for f in spec.fields if f.use == "input" and f.holds == "texts"), None)
     if spec.output == "vector":
         return [(text,) for text in texts]
-    if not spec.grouped or several is None:
+    if not spec.grouped or list_field is None:
         return [texts]
-    beside = [record[f.key] for f in spec.fields if f.use == "input" and f is not several and f.key in record]
-    return [(*beside, text) for text in record[several.key]]
+    shared = [record[f.key] for f in spec.fields if f.use == "input" and f is not list_field and f.key in record]
+    return [(*shared, text) for text in record[list_field.key]]
 
 
 def has_word_labels(spec: RecordSpec) -> bool:
-    """Whether its labels are of words, not of records."""
+    """Return whether the labels belong to words, not to records."""
     return any(field.holds in ("spans", "tags") for field in spec.fields)
 
 
-def _held(spec: RecordSpec, record: Record) -> dict[str, Any]:
+def _target_values(spec: RecordSpec, record: Record) -> dict[str, Any]:
     return {field.holds: record[field.key] for field in spec.fields if field.use == "target" and field.key in record}
 
 
 def labels_of(spec: RecordSpec, record: Record) -> list[str]:
-    """The labels of a fixed set that a record holds; none where its target is a number, an index or free text."""
-    held = _held(spec, record)
+    """Return the class labels of a record, or [] if its target is a number, an index or free text."""
+    targets = _target_values(spec, record)
     if has_word_labels(spec):
-        found = [label for _, _, label in schemes.span_tuples(held.get("spans", ()))] or held.get("tags", ())
-        return [label for label in found if label != schemes.OUTSIDE]
-    label = held.get("label")
-    return [each for each in (label if isinstance(label, list) else [label]) if isinstance(each, str)]
+        labels = [label for _, _, label in schemes.span_tuples(targets.get("spans", ()))] or targets.get("tags", ())
+        return [label for label in labels if label != schemes.OUTSIDE]
+    label = targets.get("label")
+    return [item for item in (label if isinstance(label, list) else [label]) if isinstance(item, str)]
 
 
 def fixed_labels(spec: RecordSpec) -> tuple[str, ...]:
-    """The labels that a task has in every file; none where they come from the training records."""
+    """Return the labels that the task fixes, or () if they come from the training records."""
     return next((field.labels for field in spec.fields if field.labels), ())
 
 
 def label_names(spec: RecordSpec, labels: Sequence[str]) -> list[str]:
-    """The labels that the task fixes, else a model's or those of `task.labels`, by the names that `labels_of` has for them: B-loc is loc."""
+    """Return the labels that the task fixes, or else `labels`, in the form of `labels_of`: B-loc becomes loc."""
     labels = fixed_labels(spec) or labels
     if not has_word_labels(spec):
         return list(labels)
@@ -173,13 +175,13 @@ def label_names(spec: RecordSpec, labels: Sequence[str]) -> list[str]:
 
 
 def target_key(spec: RecordSpec, record: Record) -> str | None:
-    """What has to be equal in records that ask the same; None where several answers may be right."""
-    held = _held(spec, record)
-    if "spans" in held:
-        return schemes.format_spans(record[spec.inputs[0].key], schemes.span_tuples(held["spans"]))
+    """Return the target as text, to compare records with equal inputs, or None if several targets may be right."""
+    targets = _target_values(spec, record)
+    if "spans" in targets:
+        return schemes.format_spans(record[spec.inputs[0].key], schemes.span_tuples(targets["spans"]))
     if has_word_labels(spec):
-        return " ".join(held.get("tags", ()))
-    if "answers" in held:
-        return " / ".join(sorted({answer["text"] for answer in held["answers"]})) or "no answer"
-    value = next((held[holds] for holds in ("label", "index", "number") if holds in held), None)
+        return " ".join(targets.get("tags", ()))
+    if "answers" in targets:
+        return " / ".join(sorted({answer["text"] for answer in targets["answers"]})) or "no answer"
+    value = next((targets[holds] for holds in ("label", "index", "number") if holds in targets), None)
     return None if value is None else str(sorted(value, key=str) if isinstance(value, list) else value)

@@ -40,7 +40,7 @@ class Group:
 
     first: Finding
     count: int
-    places: tuple[str, ...]  # the first ones
+    locations: tuple[str, ...]  # the first MAX_LOCATIONS
 
     @property
     def serious(self) -> bool:
@@ -49,8 +49,8 @@ class Group:
     def __str__(self) -> str:
         if self.count == 1:
             return str(self.first)
-        also = f"; also {', '.join(self.places[1:])}" if self.places[1:] else ""
-        more = " …" if self.count > len(self.places) else ""
+        also = f"; also {', '.join(self.locations[1:])}" if self.locations[1:] else ""
+        more = " …" if self.count > len(self.locations) else ""
         kind = self.first.kind.replace("_", " ") or "like this"
         return f"{self.count:,} × {kind}: {self.first}{also}{more}"
 
@@ -61,9 +61,9 @@ def by_kind(findings: Iterable[Finding]) -> list[Group]:
     for finding in findings:
         kinds[finding.error, kind_of(finding)].append(finding)
     groups = []
-    for several in kinds.values():
-        places = [f.location for f in several if f.count == 1] or [several[0].location]
-        groups.append(Group(several[0], sum(f.count for f in several), tuple(dict.fromkeys(places))[:MAX_LOCATIONS]))
+    for group in kinds.values():
+        locations = [f.location for f in group if f.count == 1] or [group[0].location]
+        groups.append(Group(group[0], sum(f.count for f in group), tuple(dict.fromkeys(locations))[:MAX_LOCATIONS]))
     return sorted(groups, key=lambda group: severity(group.first))
 
 
@@ -78,12 +78,10 @@ def condense(findings: Sequence[Finding], per_kind: int) -> list[Finding]:
     for finding in findings:
         kinds[finding.error, kind_of(finding), finding.location.rpartition(":")[0]].append(finding)
     out: list[Finding] = []
-    for (_, kind, file), several in sorted(kinds.items(), key=lambda item: severity(item[1][0])):
-        out += several[:per_kind]
-        if left := sum(finding.count for finding in several[per_kind:]):
-            out.append(
-                Finding(file, f"{left:,} more like this ({kind})", error=several[0].error, kind=kind, count=left)
-            )
+    for (_, kind, file), group in sorted(kinds.items(), key=lambda item: severity(item[1][0])):
+        out += group[:per_kind]
+        if left := sum(finding.count for finding in group[per_kind:]):
+            out.append(Finding(file, f"{left:,} more like this ({kind})", error=group[0].error, kind=kind, count=left))
     return out
 
 
@@ -99,11 +97,11 @@ def as_rows(findings: Sequence[Finding], per_kind: int | None = None) -> list[di
 
 def from_rows(rows: Iterable[Any]) -> list[Finding]:
     """Parse the output of `as_rows` from a file that may have been edited; invalid rows are ignored."""
-    found = []
+    findings = []
     for row in rows:
         if isinstance(row, dict):
-            at, what, hint, kind = (str(row.get(new) or row.get(old) or "") for new, old in KEYS)
+            location, message, hint, kind = (str(row.get(new) or row.get(old) or "") for new, old in KEYS)
             count = row.get("count")
             count = count if isinstance(count, int) and count > 0 else 1
-            found.append(Finding(at, what, hint, row.get("error") is True, kind, count))
-    return found
+            findings.append(Finding(location, message, hint, row.get("error") is True, kind, count))
+    return findings

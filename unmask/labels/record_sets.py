@@ -51,18 +51,18 @@ def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[
 def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, RecordSets]:
     """Return the spec of the task and the records of the files. Errors are raised together, with file and line."""
     findings: list[Finding] = []
-    parts = open_files(settings, findings)
+    sources = open_files(settings, findings)
     try:
-        spec = pick_task(settings, parts["train"])
+        spec = pick_task(settings, sources["train"])
     except UserError as error:  # errors in the files may explain why no task fits
-        empty = any(source.empty for source in parts["train"])
+        empty = any(source.empty for source in sources["train"])
         raise_errors(findings, hint="" if empty else error.hint or "")
         raise
-    columns = detected_columns(spec.fields, parts["train"][0], settings)
-    settings = spec.data_format.resolve_auto(parts["train"], settings)
+    columns = detected_columns(spec.fields, sources["train"][0], settings)
+    settings = spec.data_format.resolve_auto(sources["train"], settings)
     records = {
-        name: [r for source in sources for r in read_source(spec, source, settings, findings)]
-        for name, sources in parts.items()
+        name: [r for source in files for r in read_source(spec, source, settings, findings)]
+        for name, files in sources.items()
     }
     findings += doctor.check_records(records, spec, label_names(spec, settings.labels))
     return spec, RecordSets(records["train"], records["dev"], records["test"], findings, settings, columns)
@@ -78,9 +78,9 @@ def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings
         if not error.message.startswith(source.path):
             raise
         error = with_column_proposals(error, source, spec, settings)
-        what = error.message.removeprefix(source.path).lstrip("0123456789: ")
-        help = "; ".join(text for text in (error.expected and f"expected: {error.expected}", error.hint) if text)
-        findings.append(Finding(source.location(1), what, help, kind="not of the task"))
+        message = error.message.removeprefix(source.path).lstrip("0123456789: ")
+        hint = "; ".join(text for text in (error.expected and f"expected: {error.expected}", error.hint) if text)
+        findings.append(Finding(source.location(1), message, hint, kind="not of the task"))
         return []
 
 

@@ -17,20 +17,14 @@ from typing import Any
 from unmask.errors import UserError, command
 from unmask.text.columns import flatten_objects, normalize_name
 from unmask.text.decode import decode, decompress, detect_binary, detect_encoding, read_errors
-from unmask.text.detect import HEAD_BYTES, KIND_BY_SUFFIX, file_suffix, is_other, probe_labelled
-from unmask.text.layout import Layout, shifted
+from unmask.text.detect import HEAD_BYTES, KIND_BY_SUFFIX, file_suffix, has_plugin_reader, probe_labeled
+from unmask.text.layout import Layout, lines_with_shifted_values
 from unmask.text.readers import Reading
 from unmask.text.report import Problem, Report
 
 Record = dict[str, Any]  # keys of the task's fields, and "location": file:line
-TEXT_ROLES = (
-    "text",
-    "pair",
-    "question",
-    "context",
-    "query",
-    "passage",
-)  # roles for which a number is probably a mistake
+# Roles for which a number is probably a mistake.
+TEXT_ROLES = ("text", "pair", "question", "context", "query", "passage")
 WARNING_KINDS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
 HINTS = {  # kind of problem → hint
     "repaired_bytes": "export the file as UTF-8",
@@ -41,8 +35,8 @@ HINTS = {  # kind of problem → hint
     "long_records": "split the record",
     "damaged_files": "copy or download the file again",
 }
-TABLE_SUFFIXES = (*KIND_BY_SUFFIX, ".json")  # endings of files that hold records
-MISSING_VALUES = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # how programs write a cell without a value
+TABLE_SUFFIXES = (*KIND_BY_SUFFIX, ".json")  # of files with records
+MISSING_VALUES = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # notations for a missing value
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -75,9 +69,7 @@ class Source:
     rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # line, values
     lines: list[tuple[int, str]] = field(default_factory=list)
     value: Any = None
-    layout: Layout = field(
-        default_factory=lambda: Layout("table")
-    )  # whether it has a header, and whether that is ambiguous
+    layout: Layout = field(default_factory=lambda: Layout("table"))  # detected header, and whether it is ambiguous
 
     def location(self, line: int) -> str:
         return f"{self.path}:{line}"
@@ -93,12 +85,12 @@ class Source:
         return not self.rows and not self.value and not any(text.strip() for _, text in self.lines)
 
 
-class _Everything(Report):
+class _FullReport(Report):
     """A report that keeps the location of every problem, as labeled files are repaired line by line."""
 
-    def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
+    def add(self, kind: str, source: str, line: int, message: str, count: int = 1) -> None:
         self.counts[kind] += count
-        self.problems.append(Problem(kind, source, line, what))
+        self.problems.append(Problem(kind, source, line, message))
 
 
 def open_source(
@@ -106,15 +98,16 @@ def open_source(
 ) -> Source:
     """Read a file whose layout is detected from its content. Problems are added to `findings`; raises UserError if it cannot be read at all.
 
-    `columns`: role → column name or number, from the user."""
+    `columns`: role → column name or number, from the user.
+    """
     file_path = Path(path).expanduser()
     if not file_path.is_file():
-        what = "this is a folder" if file_path.is_dir() else "no such file"
-        inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
-        hint = f"pass the files in it: {', '.join(inside[:5])}" if inside else None
-        raise UserError(f"{path}: {what}", expected="a csv, tsv, jsonl, parquet, json or CoNLL file", hint=hint)
-    report, header, given = _Everything(), "", set((columns or {}).values())
-    file, layout = probe_labelled(file_path, path, encoding, given)
+        message = "this is a folder" if file_path.is_dir() else "no such file"
+        tables = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
+        hint = f"pass the files in it: {', '.join(tables[:5])}" if tables else None
+        raise UserError(f"{path}: {message}", expected="a csv, tsv, jsonl, parquet, json or CoNLL file", hint=hint)
+    report, header, given = _FullReport(), "", set((columns or {}).values())
+    file, layout = probe_labeled(file_path, path, encoding, given)
     reading = Reading(file, report)
     if layout.kind == "json":
         source = _json_source(file_path, path, report, findings)
@@ -126,46 +119,46 @@ def open_source(
         if file.kind in ("csv", "tsv"):
             line, header, names = _header(reading)
             source.columns = source.columns or names
-            findings += _of_csv(reading, source, line, () if file.columns else names)
+            findings += _csv_findings(reading, source, line, () if file.columns else names)
     if file.kind not in ("csv", "tsv"):
         flatten_objects([row for _, row in source.rows])
         source.columns = _columns(source.rows)
-    findings += _of_layout(source, given)
-    findings += _problems(source, report)
+    findings += _layout_findings(source, given)
+    findings += _reader_findings(source, report)
     if source.empty:
         below = f" below its header ({header:.60})" if header else ""
         findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "pass a file with records", kind="empty"))
     return source
 
 
-def _of_layout(source: Source, given: set[str]) -> list[Finding]:
+def _layout_findings(source: Source, given: set[str]) -> list[Finding]:
     """Report ambiguous layouts: a first line that looks like data, a text that may be a table."""
-    why = source.layout.reason
+    reason = source.layout.reason
     if source.layout.ambiguous:
         hint = "if it is a table, add a header line with column names"
-        return [Finding(source.location(1), f"{why}; read as plain text", hint, error=False, kind="layout")]
-    if not why or any(name in source.columns for name in given):
+        return [Finding(source.location(1), f"{reason}; read as plain text", hint, error=False, kind="layout")]
+    if not reason or any(name in source.columns for name in given):
         return []
-    what = f"the first line looks like data, not like a header: {why}"
+    message = f"the first line looks like data, not like a header: {reason}"
     hint = f"the columns are numbered 1 to {len(source.columns)}: use --column text=N, or add a header line"
-    return [Finding(source.location(1), what, hint, error=False, kind="header")]
+    return [Finding(source.location(1), message, hint, error=False, kind="header")]
 
 
-def _problems(source: Source, report: Report) -> list[Finding]:
+def _reader_findings(source: Source, report: Report) -> list[Finding]:
     """Turn the problems of the reader into findings. Extra fields are only a warning if the other fields are in their columns."""
     last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
-    noted = list(dict.fromkeys(report.problems))
-    extra = [problem for problem in noted if problem.kind == "extra_fields"]
-    displaced = shifted(source.rows, {problem.line for problem in extra}, source.layout.separator) if extra else set()
-    found = []
-    for problem in noted:
-        what, hint, error = problem.what, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
+    problems = list(dict.fromkeys(report.problems))
+    extra = {problem.line for problem in problems if problem.kind == "extra_fields"}
+    shifted = lines_with_shifted_values(source.rows, extra, source.layout.separator) if extra else set()
+    findings = []
+    for problem in problems:
+        message, hint, error = problem.what, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
         if problem.kind == "damaged_files":
-            what = f"damaged or truncated after this line: {what}"
-        if problem.kind == "extra_fields" and problem.line not in displaced:
+            message = f"damaged or truncated after this line: {message}"
+        if problem.kind == "extra_fields" and problem.line not in shifted:
             hint, error = "fields after the last column are ignored", False
-        found.append(Finding(source.location(problem.line or last), what, hint, error=error, kind=problem.kind))
-    return found
+        findings.append(Finding(source.location(problem.line or last), message, hint, error=error, kind=problem.kind))
+    return findings
 
 
 def is_table(name: str) -> bool:
@@ -174,7 +167,7 @@ def is_table(name: str) -> bool:
     >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
     (True, True, False)
     """
-    return file_suffix(name) in TABLE_SUFFIXES or is_other(name)
+    return file_suffix(name) in TABLE_SUFFIXES or has_plugin_reader(name)
 
 
 def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Finding]) -> list[tuple[int, dict[str, Any]]]:
@@ -184,8 +177,8 @@ def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Findin
         if isinstance(value, dict):
             rows.append((line, value))
         else:
-            what = f"this is a JSON {type(value).__name__}, not an object"
-            findings.append(Finding(f"{path}:{line}", what, 'write {"text": …, "label": …}', kind="no object"))
+            message = f"this is a JSON {type(value).__name__}, not an object"
+            findings.append(Finding(f"{path}:{line}", message, 'write {"text": …, "label": …}', kind="no object"))
     return rows
 
 
@@ -197,23 +190,23 @@ def _header(reading: Reading) -> tuple[int, str, list[str]]:
     return number, text.strip(), next(csv.reader([text], delimiter=file.delimiter, quoting=quoting), [])
 
 
-def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -> list[Finding]:
+def _csv_findings(reading: Reading, source: Source, line: int, names: Sequence[str]) -> list[Finding]:
     """Find mistakes that the csv module ignores: duplicate column names and unclosed quotes."""
-    file, found = reading.file, []
-    quiet = Reading(file, Report())
-    for name, times in Counter(name.strip() for name in names).items():
-        if times > 1 and name:
-            what = f"{times} columns are named {name!r}; only the last one is read"
-            found.append(Finding(source.location(line), what, "rename the columns", kind="columns"))
+    file, findings = reading.file, []
+    second_pass = Reading(file, Report())
+    for name, count in Counter(name.strip() for name in names).items():
+        if count > 1 and name:
+            message = f"{count} columns are named {name!r}; only the last one is read"
+            findings.append(Finding(source.location(line), message, "rename the columns", kind="columns"))
     if file.quotes and source.rows:
         first, row = source.rows[-1]
         if any("\n" in value for value in row.values() if isinstance(value, str)):
-            quotes = [line.count('"') for number, line in quiet.lines() if number >= first]
+            quotes = [line.count('"') for number, line in second_pass.lines() if number >= first]
             if sum(quotes) % 2:
-                what = f"unclosed quote: the {len(quotes)} lines from here to the end are read as one row"
+                message = f"unclosed quote: the {len(quotes)} lines from here to the end are read as one row"
                 hint = 'close the quote; inside a field, write quotes twice: "so ""good"""'
-                found.append(Finding(source.location(first), what, hint, kind="quotes"))
-    return found
+                findings.append(Finding(source.location(first), message, hint, kind="quotes"))
+    return findings
 
 
 def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
@@ -223,16 +216,16 @@ def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
 def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source:
     """Read a JSON file; a list of objects is a table."""
 
-    def note(kind: str, line: int, what: str, count: int) -> None:
-        report.add(kind, name, line, what, count)
+    def note(kind: str, line: int, message: str, count: int) -> None:
+        report.add(kind, name, line, message, count)
 
     try:
         with open(path, "rb") as raw:
             data = decompress(raw).read()
     except read_errors() as error:
         raise UserError(f"{name}: cannot be read: {error}", hint=HINTS["damaged_files"]) from None
-    if what := detect_binary(data[:HEAD_BYTES]):
-        raise UserError(f"{name}: not text but {what}")
+    if message := detect_binary(data[:HEAD_BYTES]):
+        raise UserError(f"{name}: not text but {message}")
     text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), note))
     try:
         value = json.loads(text)
@@ -252,18 +245,18 @@ def _lines_of(text: str) -> Iterator[int]:
     >>> list(_lines_of('[1,\\n [2,\\n 3],\\n\\n 4]'))
     [1, 2, 5]
     """
-    decoder, blank = json.JSONDecoder(), re.compile(r"[\s,]*")
-    at, line, counted = text.index("[") + 1, 1, 0
+    decoder, separators = json.JSONDecoder(), re.compile(r"[\s,]*")
+    offset, line, counted_to = text.index("[") + 1, 1, 0
     while True:
-        at = blank.match(text, at).end()  # type: ignore[union-attr]
-        if at >= len(text) or text[at] == "]":
+        offset = separators.match(text, offset).end()  # type: ignore[union-attr]
+        if offset >= len(text) or text[offset] == "]":
             return
-        line, counted = line + text.count("\n", counted, at), at
+        line, counted_to = line + text.count("\n", counted_to, offset), offset
         yield line
-        _, at = decoder.raw_decode(text, at)
+        _, offset = decoder.raw_decode(text, offset)
 
 
-def parse_text(value: Any, at: str, role: str, findings: list[Finding]) -> str:
+def parse_text(value: Any, location: str, role: str, findings: list[Finding]) -> str:
     """Return a cell as text, unchanged; a missing or empty one becomes a finding.
 
     >>> parse_text(1.0, "", "", []), parse_text(12345678.0, "", "", []), parse_text(0.5, "", "", []), parse_text(True, "", "", [])
@@ -272,30 +265,30 @@ def parse_text(value: Any, at: str, role: str, findings: list[Finding]) -> str:
     if isinstance(value, str) and value.strip():
         if value.isascii() or not _SURROGATES.search(value):
             return value
-        what = f"{role} contains half a character (a lone surrogate), replaced by U+FFFD"
-        findings.append(Finding(at, what, HINTS["repaired_surrogates"], error=False, kind="repaired_surrogates"))
+        message = f"{role} contains half a character (a lone surrogate), replaced by U+FFFD"
+        kind = "repaired_surrogates"
+        findings.append(Finding(location, message, HINTS[kind], error=False, kind=kind))
         return _SURROGATES.sub("\ufffd", value)  # one for one, so offsets stay valid
     if role in TEXT_ROLES and isinstance(value, int | float) and value == value:
-        what = f"{role} is a number ({value!r:.20}), read as text"
-        findings.append(
-            Finding(at, what, f"use --column {role}=NAME if another column has the {role}", error=False, kind="number")
-        )
+        message = f"{role} is a number ({value!r:.20}), read as text"
+        hint = f"use --column {role}=NAME if another column has the {role}"
+        findings.append(Finding(location, message, hint, error=False, kind="number"))
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float) and value == value:
         return str(int(value)) if value.is_integer() else repr(value)
-    what = f"{role} is {type(value).__name__}, not text: {value!r:.40}"
+    message = f"{role} is {type(value).__name__}, not text: {value!r:.40}"
     if value is None or value == "" or value != value:  # NaN: pandas writes it for a missing cell
-        what = f"no {role}"
+        message = f"no {role}"
     elif isinstance(value, str):
-        what = f"an empty {role}"
+        message = f"an empty {role}"
     hint = "fill it in, or remove the row"
     if isinstance(value, dict):
         key = next((key for key, inside in value.items() if isinstance(inside, str)), "KEY")
         hint = f"use --column {role}=NAME.{key}, where NAME is the name of this column"
-    findings.append(Finding(at, what, hint, kind=f"no {role}"))
+    findings.append(Finding(location, message, hint, kind=f"no {role}"))
     return ""
 
 
@@ -314,9 +307,9 @@ def parse_int(value: Any) -> int | None:
         return None
 
 
-def table_rows(source: Source, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def table_rows(source: Source, expected: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ("file:line", values) of a table; raises UserError if the file is not a table."""
     if source.file_format != "table":
-        raise UserError(f"{source.path}: this file is not a table with columns", expected=wanted)
+        raise UserError(f"{source.path}: this file is not a table with columns", expected=expected)
     for line, row in source.rows:
         yield source.location(line), row

@@ -11,27 +11,27 @@ from unmask.seeds import generator
 
 
 def split(
-    spec: RecordSpec, records: Sequence[Record], names: Sequence[str], share: float, seed: int
+    spec: RecordSpec, records: Sequence[Record], stratum_names: Sequence[str], fraction: float, seed: int
 ) -> tuple[list[Record], list[Record]]:
-    """Return (train, dev), with the same fraction of every stratum (`names`, one per record) and each group on one side.
+    """Return (train, dev), with the same fraction of every stratum (`stratum_names`: one per record) and each group on one side.
 
     With too few groups to hold one out, only records with equal inputs are kept together.
     """
     groups = _groups([group_key(spec, record) for record in records])
-    if share * len(groups) < 1:
+    if fraction * len(groups) < 1:
         groups = _groups([inputs_of(spec, record) for record in records])
     strata: dict[str, list[list[int]]] = defaultdict(list)
-    for numbers in groups:
-        strata[names[numbers[0]]].append(numbers)
-    rng, held = generator(seed, "dev"), set()
-    counts = quotas({name: len(strata[name]) for name in sorted(strata)}, share, generator(seed, "dev", "rest"))
+    for group in groups:
+        strata[stratum_names[group[0]]].append(group)
+    rng, dev = generator(seed, "dev"), set()
+    counts = quotas({name: len(strata[name]) for name in sorted(strata)}, fraction, generator(seed, "dev", "rest"))
     for name, count in counts.items():
         for n in rng.permutation(len(strata[name]))[:count]:
-            held |= set(strata[name][n])
-    return [r for n, r in enumerate(records) if n not in held], [records[n] for n in sorted(held)]
+            dev |= set(strata[name][n])
+    return [r for n, r in enumerate(records) if n not in dev], [records[n] for n in sorted(dev)]
 
 
-def quotas(sizes: Mapping[str, int], share: float, rng: np.random.Generator) -> dict[str, int]:
+def quotas(sizes: Mapping[str, int], fraction: float, rng: np.random.Generator) -> dict[str, int]:
     """Return the number of held-out groups per stratum (largest-remainder method); in total at least one and not all.
 
     >>> quotas({"a": 24, "b": 13, "c": 4}, 0.1, np.random.default_rng(0))
@@ -40,18 +40,18 @@ def quotas(sizes: Mapping[str, int], share: float, rng: np.random.Generator) -> 
     75
     """
     total = sum(sizes.values())
-    wanted = min(max(1, round(share * total)), max(0, total - 1))
-    exact = np.array([share * size for size in sizes.values()])
+    target_total = min(max(1, round(fraction * total)), max(0, total - 1))
+    exact = np.array([fraction * size for size in sizes.values()])
     counts = np.floor(exact + 1e-9).astype(int)
     shuffled = rng.permutation(len(counts))  # breaks ties between equal remainders
     order = shuffled[np.argsort(np.round(counts - exact, 9)[shuffled], kind="stable")]
-    counts[order[: max(0, wanted - int(counts.sum()))]] += 1
+    counts[order[: max(0, target_total - int(counts.sum()))]] += 1
     return dict(zip(sizes, np.minimum(counts, list(sizes.values())).tolist()))
 
 
 def _groups(keys: Sequence[tuple[str, ...]]) -> list[list[int]]:
     """Return the indices of the records with equal keys, per key."""
-    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    indices: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for n, key in enumerate(keys):
-        found[key].append(n)
-    return list(found.values())
+        indices[key].append(n)
+    return list(indices.values())

@@ -1,4 +1,4 @@
-"""What a labelled file is for, by its name: train, dev or test, in the spellings that datasets use."""
+"""Split of a labeled file, detected from its name: train, dev or test, in the spellings that datasets use."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ WORDS = {
 }  # "held-out" is two words: see `split_of`
 SPLIT_BY_WORD = {word: role for role, words in WORDS.items() for word in words.split()}
 CHINESE = re.compile("|".join(word for word in SPLIT_BY_WORD if not word.isascii()))
-ENDS = re.compile(r"(set|data|file|split)s?$")  # testset, traindata
+ENDS = re.compile(r"(set|data|file|split)s?$")  # of testset, traindata
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # words of a name: trainData → train, Data
 
 
 def split_of(name: str) -> str:
-    """The role that a file's or a folder's name says, or ""; of several words the last one counts.
+    """Return the split in the name of a file or folder, or "". If it contains several words, the last one decides.
 
     >>> [split_of(name) for name in ("sst2-train.tsv", "train_v2.csv", "x.dev.conll", "测试集.csv", "TestSet.csv", "contest.csv")]
     ['train', 'train', 'dev', 'test', 'test', '']
@@ -27,37 +27,37 @@ def split_of(name: str) -> str:
     ('test', 'test', 'dev', '')
     """
     joined = re.sub(r"(?i)(held|hold)[-_ ]out", r"\1out", name)
-    found = [(match.start(), SPLIT_BY_WORD[match[0]]) for match in CHINESE.finditer(joined)]
+    splits = [(match.start(), SPLIT_BY_WORD[match[0]]) for match in CHINESE.finditer(joined)]
     for match in PARTS.finditer(joined):
         word = match[0].lower()
         word = "test" if word in ("testa", "testb") else word
-        if role := SPLIT_BY_WORD.get(word) or SPLIT_BY_WORD.get(ENDS.sub("", word)):
-            found.append((match.start(), role))
-    return max(found)[1] if found else ""
+        if split := SPLIT_BY_WORD.get(word) or SPLIT_BY_WORD.get(ENDS.sub("", word)):
+            splits.append((match.start(), split))
+    return max(splits)[1] if splits else ""
 
 
 def assign_splits(files: Sequence[str], given: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Files without a role get it by their names, else by their folders' (train/1.csv, test/1.csv); what is left is for training.
+    """Assign files to splits by their names, or else by their folders' names (train/1.csv, test/1.csv), or else to train.
 
-    CoNLL calls its dev set testa and its test set testb. When no file is for training, the first one is.
+    CoNLL calls its dev set testa and its test set testb. If no file is for training, the first one is used.
 
     >>> assign_splits(["a/train.csv", "a/my-test.csv"], {})
     {'train': ['a/train.csv'], 'dev': [], 'test': ['a/my-test.csv']}
     >>> assign_splits(["eng.train", "eng.testa", "eng.testb"], {})
     {'train': ['eng.train'], 'dev': ['eng.testa'], 'test': ['eng.testb']}
     """
-    out = {role: list(given.get(role) or []) for role in SPLITS}
+    out = {split: list(given.get(split) or []) for split in SPLITS}
     folders = [Path(file).parent.name for file in files]
-    tell = len(set(folders)) > 1
+    folders_differ = len(set(folders)) > 1
     for file, folder in zip(files, folders):
-        out[split_of(Path(file).name) or (split_of(folder) if tell else "") or "train"].append(file)
-    first = [file for file in out["test"] if re.search(r"(?i)testa\b|testa[._-]", Path(file).name)]
-    if first and len(first) < len(out["test"]) and not out["dev"]:
-        out["test"] = [file for file in out["test"] if file not in first]
-        out["dev"] = first
+        out[split_of(Path(file).name) or (split_of(folder) if folders_differ else "") or "train"].append(file)
+    testa = [file for file in out["test"] if re.search(r"(?i)testa\b|testa[._-]", Path(file).name)]
+    if testa and len(testa) < len(out["test"]) and not out["dev"]:
+        out["test"] = [file for file in out["test"] if file not in testa]
+        out["dev"] = testa
     if not out["train"]:
-        held = next((role for role in SPLITS if out[role]), None)
-        if held is None:
-            raise UserError("no file to look at", hint="unmask doctor train.csv test.csv --task classify")
-        out["train"].append(out[held].pop(0))
+        nonempty = next((split for split in SPLITS if out[split]), None)
+        if nonempty is None:
+            raise UserError("no file given", hint="unmask doctor train.csv test.csv --task classify")
+        out["train"].append(out[nonempty].pop(0))
     return out

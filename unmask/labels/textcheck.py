@@ -15,35 +15,27 @@ MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“
 
 def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
     """Find texts that were decoded with a wrong encoding, and text columns that contain only numbers."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     numbers = 0
     for record in records:
         texts = inputs_of(spec, record)
         for text in texts:
             if not text.isascii():
                 if match := MOJIBAKE.search(text):
-                    what = (
-                        f"text decoded with a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
-                    )
+                    excerpt = text[max(0, match.start() - 12) : match.end() + 12]
+                    message = f"text decoded with a wrong encoding: {excerpt!r}"
                     hint = "export the file again as UTF-8 (ftfy can repair such text)"
-                    found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
+                    findings.append(Finding(record["location"], message, hint, error=False, kind="encoding"))
                 elif "\ufffd" in text:
-                    what = "the text contains U+FFFD, which replaces lost characters"
+                    message = "the text contains U+FFFD, which replaces lost characters"
                     hint = "export the file again as UTF-8"
-                    found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
+                    findings.append(Finding(record["location"], message, hint, error=False, kind="encoding"))
         numbers += all(parse_float(text) is not None for text in texts) and bool(texts)
     if records and len(records) > 1 and numbers == len(records):
-        what = "every text is a number: this is probably an index or id column"
-        found.append(
-            Finding(
-                records[0]["location"],
-                what,
-                "choose another column: --column text=NAME",
-                error=False,
-                kind="text column",
-            )
-        )
-    return found
+        message = "every text is a number: this is probably an index or id column"
+        hint = "choose another column: --column text=NAME"
+        findings.append(Finding(records[0]["location"], message, hint, error=False, kind="text column"))
+    return findings
 
 
 def check_lengths(
@@ -54,25 +46,18 @@ def check_lengths(
     if not sample:
         return []
     rows = [rows_of(spec, record) for record in sample]
-    flat = [text for several in rows for texts in several for text in texts]
+    flat = [text for record_rows in rows for texts in record_rows for text in texts]
     counts = iter([len(encoding.ids) for encoding in tokenizer.encode_batch(flat)])
-    sizes = [max((sum(next(counts) for _ in texts) for texts in several), default=0) for several in rows]
+    sizes = [max((sum(next(counts) for _ in texts) for texts in record_rows), default=0) for record_rows in rows]
     pair = any(len(texts) > 1 for texts in rows[0])
-    room = length - len(tokenizer.build_inputs_with_special_tokens([], [] if pair else None)[0])
-    longer = [n for n, size in enumerate(sizes) if size > room]
-    if not longer:
+    max_tokens = length - len(tokenizer.build_inputs_with_special_tokens([], [] if pair else None)[0])
+    too_long = [n for n, size in enumerate(sizes) if size > max_tokens]
+    if not too_long:
         return []
-    seen = "" if len(sample) == len(records) else f" (of {len(sample):,} sampled)"
-    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than {room:,} tokens (the longest {max(sizes):,}): {action}"
-    return [
-        Finding(
-            sample[longer[0]]["location"],
-            what,
-            "change this with --max-length and --overflow",
-            error=False,
-            kind="length",
-        )
-    ]
+    of_sample = "" if len(sample) == len(records) else f" (of {len(sample):,} sampled)"
+    message = f"{len(too_long) / len(sample):.1%} of the records{of_sample} have more than {max_tokens:,} tokens (the longest {max(sizes):,}): {action}"
+    hint = "change this with --max-length and --overflow"
+    return [Finding(sample[too_long[0]]["location"], message, hint, error=False, kind="length")]
 
 
 def parse_float(text: str) -> float | None:
@@ -83,9 +68,9 @@ def parse_float(text: str) -> float | None:
     return value if value == value else None
 
 
-def subsample_evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
+def subsample_evenly(items: Sequence[Any], limit: int) -> Sequence[Any]:
     """
     >>> subsample_evenly("abcdef", 3), subsample_evenly("ab", 3)
     (['a', 'c', 'e'], 'ab')
     """
-    return items if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
+    return items if len(items) <= limit else [items[n * len(items) // limit] for n in range(limit)]

@@ -1,4 +1,4 @@
-"""Column names of tables, in English and Chinese, and how columns are mapped to roles.
+"""Column names of tables in English and Chinese, and the mapping of roles to columns.
 
 Tasks list the English names of each role. CHINESE_TO_ENGLISH translates Chinese names, so every task reads both. Users
 pass a column name or a column number, counted from 1.
@@ -67,11 +67,11 @@ CHINESE_TO_ENGLISH: dict[str, str] = {  # Chinese name, simplified or traditiona
     **dict.fromkeys(("实体", "實體"), "entities"),
     **dict.fromkeys(("编号", "编码", "序号", "編號"), "id"),
 }
-# What a column of plain texts is called, where no task says more; the first one that a table has is read.
+# Usual names of a text column, for tasks without their own names; the first one in a table is used.
 TEXT_COLUMNS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
 OTHER_COLUMNS = ("class", "labels", "answers", "choices", "spans", "tokens", "positives", "negatives")
 KNOWN_COLUMNS = {*CHINESE_TO_ENGLISH, *CHINESE_TO_ENGLISH.values(), *OTHER_COLUMNS}
-MAX_DEPTH = 3  # objects in objects that are opened
+MAX_DEPTH = 3  # of nested objects that are flattened
 
 
 class MissingColumn(UserError):
@@ -102,10 +102,10 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
     return columns[number - 1] if 1 <= number <= len(columns) else None
 
 
-def column_error(where: str, wanted: str, columns: Sequence[str]) -> UserError:
+def column_error(path: str, wanted: str, columns: Sequence[str]) -> UserError:
     numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
     return UserError(
-        f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=list_columns(columns) + numbers
+        f"{path}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=list_columns(columns) + numbers
     )
 
 
@@ -114,7 +114,7 @@ def map_columns(
     roles: Mapping[str, Sequence[str]],
     given: Mapping[str, str],
     needed: Sequence[str],
-    where: str,
+    path: str,
 ) -> dict[str, str]:
     """Map roles to columns: the column that the user gave, or else the first one with a usual name of the role.
 
@@ -126,32 +126,34 @@ def map_columns(
     """
     unknown = next((role for role in given if role not in roles), None)
     if unknown is not None:
-        raise UserError(f"no role {unknown!r}{nearest(unknown, list(roles))}", expected=", ".join(roles))
-    found: dict[str, str] = {}
+        raise UserError(f"unknown role {unknown!r}{nearest(unknown, list(roles))}", expected=", ".join(roles))
+    assigned: dict[str, str] = {}
     names = {normalize_name(name): name for name in reversed(columns)}
     for role in given:
         column = find_column(columns, given[role])
         if column is None:
-            raise column_error(where, given[role], columns)
-        found[role] = column
+            raise column_error(path, given[role], columns)
+        assigned[role] = column
     for role, usual in roles.items():
-        if role not in found:
-            column = next((names[name] for name in usual if name in names and names[name] not in found.values()), None)
+        if role not in assigned:
+            column = next(
+                (names[name] for name in usual if name in names and names[name] not in assigned.values()), None
+            )
             if column is not None:
-                found[role] = column
-    missing = next((role for role in needed if role not in found), None)
+                assigned[role] = column
+    missing = next((role for role in needed if role not in assigned), None)
     if missing is not None:
-        usual_names = ", ".join(roles[missing][:6])
+        names_shown = ", ".join(roles[missing][:6])
         error = MissingColumn(
-            f"{where}: no column for {missing!r}" + ("" if columns else ", because it is not a table"),
-            expected=f"{list_columns(columns)}; usually called {usual_names}"
+            f"{path}: no column for {missing!r}" + ("" if columns else ", because it is not a table"),
+            expected=f"{list_columns(columns)}; usually called {names_shown}"
             if columns
-            else f"a table with a column {usual_names}",
-            hint=f"--column {missing}=NAME" if columns else None,
+            else f"a table with a column {names_shown}",
+            hint=f"pass --column {missing}=NAME" if columns else None,
         )
         error.role = missing
         raise error
-    return {role: found[role] for role in roles if role in found}
+    return {role: assigned[role] for role in roles if role in assigned}
 
 
 def list_columns(columns: Sequence[str]) -> str:
@@ -173,8 +175,8 @@ def flatten_objects(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    for key, inside in value.items():
-        if isinstance(inside, dict) and path.count(".") < MAX_DEPTH:
-            yield from _leaves(inside, f"{path}.{key}")
-        elif not isinstance(inside, list | dict):
-            yield f"{path}.{key}", inside
+    for key, item in value.items():
+        if isinstance(item, dict) and path.count(".") < MAX_DEPTH:
+            yield from _leaves(item, f"{path}.{key}")
+        elif not isinstance(item, list | dict):
+            yield f"{path}.{key}", item

@@ -1,6 +1,6 @@
-"""Detect what a file is before it is read: kind, encoding, text column and document boundaries.
+"""Detect kind, encoding, text column and document boundaries of a file before it is read.
 
-Each choice has a reason, which is printed, so that a wrong guess is seen before training.
+The reason for each choice is printed, so that a wrong guess is noticed before training.
 """
 
 import io
@@ -30,12 +30,12 @@ from unmask.text.layout import CONLL_SUFFIXES, Layout, detect_layout, is_number,
 from unmask.text.readers import File, Kind, Mode, Reading
 from unmask.text.report import Report
 
-SAMPLE = 1 << 20  # bytes looked at to find columns and documents
-LABELLED = 1 << 24  # … of a labelled file, which is read whole anyway
+SAMPLE_BYTES = 1 << 20  # read to detect columns and document boundaries
+LABELED_SAMPLE_BYTES = 1 << 24  # … of a labeled file, which has to fit into memory anyway
 STDIN = "<stdin>"
-VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
-RECORDS = 200  # … and rows, where bytes say nothing
-HEAD_BYTES = 1 << 16  # bytes looked at to tell binary from text
+SUPPORTED = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
+SAMPLE_RECORDS = 200  # read to detect the text column
+HEAD_BYTES = 1 << 16  # read to distinguish binary files from text
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 KIND_BY_SUFFIX: dict[str, Kind] = {
     ".jsonl": "jsonl",
@@ -45,54 +45,56 @@ KIND_BY_SUFFIX: dict[str, Kind] = {
     ".parquet": "parquet",
 }
 
-SHORT, MANY = 1 << 18, 3  # at least MANY files with a median of at most SHORT bytes: one document per file …
-BOOK, LIBRARY = 1 << 21, 20  # … and also at least LIBRARY files with a median of at most BOOK bytes
+# One document per file: at least 3 files with a median of at most 256 KiB, or at least 20 with a median of at most 2 MiB.
+SHORT_BYTES, MIN_SHORT_FILES = 1 << 18, 3
+BOOK_BYTES, MIN_BOOKS = 1 << 21, 20
 
 
 def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:
-    """Look at the beginning of a text for pre-training. UserError, beginning with its name, when it cannot be used."""
-    if is_other(name):
-        return _probe_other(path, name, settings.text_column)
-    ending = file_suffix(name)
-    guess = ending == ".json" or name == STDIN  # may be a record per line
-    file, data = begin(path, name, settings.encoding, SAMPLE if ending in KIND_BY_SUFFIX or guess else HEAD_BYTES)
+    """Detect the format of a file for pre-training from its first bytes. Raise UserError, starting with its name, if it cannot be used."""
+    if has_plugin_reader(name):
+        return _probe_plugin(path, name, settings.text_column)
+    suffix = file_suffix(name)
+    guess = suffix == ".json" or name == STDIN  # may have one record per line
+    size = SAMPLE_BYTES if suffix in KIND_BY_SUFFIX or guess else HEAD_BYTES
+    file, data = read_head(path, name, settings.encoding, size)
     file.html = html
     if data is None:
         return _probe_parquet(file, settings.text_column)
-    if not data.strip():  # no columns to find; the reader will say that it is empty
+    if not data.strip():  # the reader reports that it is empty
         return file
-    file.kind = KIND_BY_SUFFIX.get(ending, "text")
+    file.kind = KIND_BY_SUFFIX.get(suffix, "text")
     if file.kind == "text" and not guess:
         return file
-    sample = Beginning(data, file.encoding)
+    sample = FileHead(data, file.encoding)
     if file.kind == "parquet":
-        raise UserError(f"{name}: not a parquet file, despite its suffix", expected=VALID)
+        raise UserError(f"{name}: not a parquet file, despite its suffix", expected=SUPPORTED)
     if guess and sample.text.lstrip().startswith("{") and sample.records():
         file.kind = "jsonl"
-    elif ending == ".json":
+    elif suffix == ".json":
         hint = f"jq -c '.[]' {name} > {path.stem}.jsonl"
-        raise UserError(f"{name}: this is one JSON value, not one record per line", expected=VALID, hint=hint)
+        raise UserError(f"{name}: this is one JSON value, not one record per line", expected=SUPPORTED, hint=hint)
     if file.kind != "text":
         _probe_records(file, sample, settings.text_column)
     return file
 
 
-def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
-    """Look at the beginning of a labelled file, whatever its name. `given`: columns that the user named."""
-    if is_other(name):
-        return _probe_other(path, name, ""), Layout("table")
-    ending = file_suffix(name)
-    file, data = begin(path, name, encoding, LABELLED)
+def probe_labeled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
+    """Detect the format of a labeled file from its first bytes. `given`: columns named by the user."""
+    if has_plugin_reader(name):
+        return _probe_plugin(path, name, ""), Layout("table")
+    suffix = file_suffix(name)
+    file, data = read_head(path, name, encoding, LABELED_SAMPLE_BYTES)
     if data is None:
         return _probe_parquet(file, ""), Layout("table")
-    sample = Beginning(data, file.encoding, LABELLED)
-    if ending == ".parquet":
-        raise UserError(f"{name}: not a parquet file, despite its suffix", expected=VALID)
+    sample = FileHead(data, file.encoding, LABELED_SAMPLE_BYTES)
+    if suffix == ".parquet":
+        raise UserError(f"{name}: not a parquet file, despite its suffix", expected=SUPPORTED)
 
-    layout = Layout("text") if ending in CONLL_SUFFIXES else detect_layout(sample.text, ending, given, sample.whole)
-    if ending == ".json" and layout.kind == "text" and sample.text.strip():
-        layout = Layout("json")  # whose reader says what is wrong with it
-    if KIND_BY_SUFFIX.get(ending) == "jsonl" and layout.kind == "text" and sample.text.strip():
+    layout = Layout("text") if suffix in CONLL_SUFFIXES else detect_layout(sample.text, suffix, given, sample.whole)
+    if suffix == ".json" and layout.kind == "text" and sample.text.strip():
+        layout = Layout("json")  # its reader reports the error
+    if KIND_BY_SUFFIX.get(suffix) == "jsonl" and layout.kind == "text" and sample.text.strip():
         raise UserError(f"{name}: no line is a JSON object", expected='{"text": "…"} on each line')
     if layout.kind == "table":
         file.kind, file.delimiter = "tsv" if layout.separator == "\t" else "csv", layout.separator
@@ -102,8 +104,8 @@ def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] 
     return file, layout
 
 
-def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes | None]:
-    """A file with its encoding, and its first `size` bytes; None of parquet."""
+def read_head(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes | None]:
+    """Return a file with its encoding, and its first `size` bytes, decompressed, or None for parquet."""
     try:
         with open(path, "rb") as raw:
             file = File(path, name, path.stat().st_size, encoding=normalize_encoding(encoding))
@@ -113,14 +115,11 @@ def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes 
             stream = decompress(raw)
             head = read_exactly(stream, HEAD_BYTES)
             if file.encoding == "auto":
-                if what := detect_binary(head):
-                    codec = guess_utf16(head) if "UTF-16" in what else ""
-                    hint = (
-                        f"--encoding {codec} (of all text files), or iconv -f {codec.replace('16-', '16')} {name}"
-                        if codec
-                        else None
-                    )
-                    raise UserError(f"{name}: not text but {what}", expected=VALID, hint=hint)
+                if reason := detect_binary(head):
+                    codec = guess_utf16(head) if "UTF-16" in reason else ""
+                    iconv = f"iconv -f {codec.replace('16-', '16')} {name}"
+                    hint = f"pass --encoding {codec} (applies to all text files), or run {iconv}" if codec else None
+                    raise UserError(f"{name}: not text but {reason}", expected=SUPPORTED, hint=hint)
                 file.encoding = detect_encoding(head)
             return file, head + read_exactly(stream, size - HEAD_BYTES) if len(head) == HEAD_BYTES else head
     except read_errors() as error:
@@ -135,22 +134,22 @@ def file_suffix(name: str) -> str:
     return Path(name.lower().removesuffix(_compression(name))).suffix
 
 
-def is_other(name: str) -> bool:
-    """Whether a third party's package reads files that end so; endings that are known here stay ours."""
-    ending = Path(name).suffix.lower()
-    return ending not in {*KIND_BY_SUFFIX, *COMPRESSED, *CONLL_SUFFIXES, ".json", ".txt", ""} and ending[1:] in FORMATS
+def has_plugin_reader(name: str) -> bool:
+    """Return whether an installed plugin reads files with this suffix. Built-in suffixes have precedence."""
+    suffix = Path(name).suffix.lower()
+    return suffix not in {*KIND_BY_SUFFIX, *COMPRESSED, *CONLL_SUFFIXES, ".json", ".txt", ""} and suffix[1:] in FORMATS
 
 
-class Beginning:
-    """The beginning of a file as text, without a last line that may be cut off."""
+class FileHead:
+    """The start of a file as text, without the last line if it may be incomplete."""
 
-    def __init__(self, data: bytes, encoding: str, size: int = SAMPLE):
+    def __init__(self, data: bytes, encoding: str, size: int = SAMPLE_BYTES):
         text = "".join(decode(io.BytesIO(data), encoding, lambda *_: None))
         self.whole = len(data) < size
         self.text = text if self.whole or "\n" not in text else text[: text.rindex("\n")]
 
     def records(self) -> list[object]:
-        """The objects and strings among the lines that are JSON."""
+        """Return the JSON objects and strings among the lines."""
         records: list[object] = []
         for line in self.text.split("\n"):
             try:
@@ -161,13 +160,13 @@ class Beginning:
 
 
 def _compression(name: str) -> str:
-    return next((ending for ending in COMPRESSED if name.lower().endswith(ending)), "")
+    return next((suffix for suffix in COMPRESSED if name.lower().endswith(suffix)), "")
 
 
 # ---------------------------------------------------------------------------------------------------- columns
 
 
-def _probe_records(file: File, sample: Beginning, column: str) -> None:
+def _probe_records(file: File, sample: FileHead, column: str) -> None:
     file.mode = "record"
     if file.kind == "jsonl":
         records = sample.records()
@@ -177,14 +176,15 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
         if not objects:  # bare strings, or a first record longer than the sample
             file.column = column
             return
-        columns, texts = _columns(objects)
+        columns, texts = _text_columns(objects)
     else:
         lines = sample.text.split("\n")
         file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
         file.quotes = file.kind == "csv" or not quotes_are_text(lines)
-        rows = parse(lines, file.delimiter, file.quotes, RECORDS)
+        rows = parse(lines, file.delimiter, file.quotes, SAMPLE_RECORDS)
         if not rows:
-            raise UserError(f"{file.name}: there is no header line", expected="text,label in the first line")
+            expected = "a first line with column names, such as text,label"
+            raise UserError(f"{file.name}: there is no header line", expected=expected)
         columns = [name.strip() for name in rows[0]]
         texts = {
             name
@@ -194,8 +194,8 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
     file.column, file.reason = choose_column(file.name, columns, texts, column)
 
 
-def _columns(records: Sequence[dict[str, Any]]) -> tuple[list[str], set[str]]:
-    """The columns of records, and those of them that hold text."""
+def _text_columns(records: Sequence[dict[str, Any]]) -> tuple[list[str], set[str]]:
+    """Return the columns of records, and the set of those that contain text."""
     texts = {key for record in records for key, value in record.items() if isinstance(value, str)}
     return list(dict.fromkeys(key for record in records for key in record)), texts
 
@@ -208,24 +208,24 @@ def _probe_parquet(file: File, column: str) -> File:
         schema = pq.ParquetFile(file.path).schema_arrow
     except pa.ArrowException as error:
         raise UserError(f"{file.name}: cannot be read: {error}") from None
-    texts = {field.name for field in schema if _holds_text(field.type)}
+    texts = {field.name for field in schema if _is_text_type(field.type)}
     file.kind, file.mode, file.encoding = "parquet", "record", "utf-8"
     file.column, file.reason = choose_column(file.name, schema.names, texts, column)
     return file
 
 
-def _probe_other(path: Path, name: str, column: str) -> File:
+def _probe_plugin(path: Path, name: str, column: str) -> File:
     file = File(path, name, path.stat().st_size, "other", "record", encoding="utf-8")
     try:
-        records = [record for _, record in islice(Reading(file, Report()).other(), RECORDS)]
+        records = [record for _, record in islice(Reading(file, Report()).plugin_records(), SAMPLE_RECORDS)]
     except read_errors() as error:
         raise UserError(f"{name}: cannot be read: {error}") from None
-    columns, texts = _columns(records)
+    columns, texts = _text_columns(records)
     file.column, file.reason = choose_column(name, columns, texts, column) if columns else (column, "")
     return file
 
 
-def _holds_text(kind: object) -> bool:
+def _is_text_type(kind: object) -> bool:
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -234,12 +234,12 @@ def _holds_text(kind: object) -> bool:
 
 
 def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: str) -> tuple[str, str]:
-    """(column, reason). The one that was asked for; for an absent "text" the only one that looks like it.
+    """Return (column, reason): the wanted column or, if "text" does not exist, the only text column.
 
     >>> choose_column("a.csv", ["id", "review"], {"review"}, "text")
     ('review', "there is no column 'text', and 'review' is the only text column")
     """
-    if wanted in columns or not wanted:  # none: the whole record is asked for
+    if wanted in columns or not wanted:  # "": the whole record is the text
         return wanted, ""
     if wanted == "text":
         known = [name for name in columns if normalize_name(name) in TEXT_COLUMNS]
@@ -254,7 +254,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
 
 
 def _delimiter(header: str) -> str:
-    """The separator of a csv file, by its first line; a comma unless there is none.
+    """Return the separator of a csv file, given its first line: a comma if there is one, else the most frequent candidate.
 
     >>> _delimiter("id;text"), _delimiter("text")
     (';', ',')
@@ -265,33 +265,33 @@ def _delimiter(header: str) -> str:
 # -------------------------------------------------------------------------------------------------- documents
 
 
-def choose_modes(files: list[File], wanted: str, why: str) -> None:
-    """How each text file falls into documents, `why` if it is `wanted` so; records stay records."""
+def choose_modes(files: list[File], wanted: str, reason: str) -> None:
+    """Set the document boundary of each text file. `wanted`: "auto" or a mode; `reason`: stored if it is not "auto"."""
     texts = [file for file in files if file.kind == "text"]
     if wanted == "record" and texts:
         raise UserError(
             f"{texts[0].name}: plain text has no records",
-            expected="file, block, line for text; record for csv, tsv, jsonl, parquet",
-            hint="--document-boundary auto",
+            expected="file, paragraph, line for text; record for csv, tsv, jsonl, parquet",
+            hint="pass --document-boundary auto",
         )
     if wanted != "auto":
         for file in files:
             if file.kind == "text":
-                file.mode, file.reason = wanted, why  # type: ignore[assignment]
+                file.mode, file.reason = wanted, reason  # type: ignore[assignment]
             elif wanted != "record":
-                unheard = f"{file.kind} has records; documents={wanted} is for text only"
-                file.reason = f"{file.reason}; {unheard}" if file.reason else unheard
+                ignored = f"{file.kind} has records; --document-boundary {wanted} is only for text"
+                file.reason = f"{file.reason}; {ignored}" if file.reason else ignored
         return
     sizes = [file.size * (3 if _compression(file.name) else 1) for file in texts]
-    middle = median(sizes) if sizes else 0
-    short = len(texts) >= MANY and middle <= SHORT
-    books = len(texts) >= LIBRARY and middle <= BOOK
+    median_size = median(sizes) if sizes else 0
+    many_short = len(texts) >= MIN_SHORT_FILES and median_size <= SHORT_BYTES
+    books = len(texts) >= MIN_BOOKS and median_size <= BOOK_BYTES
     for file, size in zip(texts, sizes):
-        if (short or books) and size <= BOOK:
-            file.mode, file.reason = "file", f"{len(texts)} text files of about {middle / 1000:,.0f} kB"
+        if (many_short or books) and size <= BOOK_BYTES:
+            file.mode, file.reason = "file", f"{len(texts)} text files of about {median_size / 1000:,.0f} kB"
         else:
             with open(file.path, "rb") as raw:
-                sample = Beginning(read_exactly(decompress(raw), SAMPLE), file.encoding)
+                sample = FileHead(read_exactly(decompress(raw), SAMPLE_BYTES), file.encoding)
             file.mode, file.reason = text_mode(sample.text)
 
 
@@ -299,10 +299,10 @@ _TERMINAL = re.compile(r"[.!?。！？…;；:：][\"'”’)\]」』）]*$")
 
 
 def text_mode(text: str) -> tuple[Mode, str]:
-    """How a text on its own falls into documents, by its blank lines and its lines.
+    """Return (mode, reason): the document boundary in a text, detected from its blank lines and its lines.
 
     >>> text_mode("One text.\\nStill it.\\n\\nAnother text.\\n\\nA third.")
-    ('paragraph', 'blank lines stand between them')
+    ('paragraph', 'blank lines separate them')
     >>> text_mode("A sentence.\\nAnother one.\\nA third one.")
     ('line', 'no blank lines, and the lines are sentences or paragraphs')
     """
@@ -311,14 +311,14 @@ def text_mode(text: str) -> tuple[Mode, str]:
     blocks = sum(bool(line) and not before for before, line in zip(["", *lines], lines))
     # One stray blank line in thousands of lines does not make two documents.
     if blocks >= 2 and len(filled) <= blocks * (200 if blocks >= 3 else 20):
-        return "paragraph", "blank lines stand between them"
+        return "paragraph", "blank lines separate them"
     if len(filled) <= 1:
         return "file", "one line"
-    # Wrapped prose: lines of about one width that do not end where sentences do and go on in lower case.
+    # Wrapped prose: lines of similar width that mostly end inside a sentence and continue in lower case.
     width = sorted(map(len, filled))[int(len(filled) * 0.95)]
-    full = sum(len(line) >= 0.75 * width for line in filled) / len(filled)
-    ending = sum(bool(_TERMINAL.search(line)) for line in filled) / len(filled)
-    going_on = sum(line[0].islower() for line in filled) / len(filled)
-    if width <= 120 and full >= 0.6 and ending < 0.5 and going_on >= 0.3:
+    full_lines = sum(len(line) >= 0.75 * width for line in filled) / len(filled)
+    sentence_ends = sum(bool(_TERMINAL.search(line)) for line in filled) / len(filled)
+    lower_starts = sum(line[0].islower() for line in filled) / len(filled)
+    if width <= 120 and full_lines >= 0.6 and sentence_ends < 0.5 and lower_starts >= 0.3:
         return "file", "no blank lines, and the lines are wrapped prose"
     return "line", "no blank lines, and the lines are sentences or paragraphs"

@@ -1,7 +1,7 @@
-"""One file to documents: text cut by file, block or line; records of csv, tsv, jsonl and parquet.
+"""Read a file into documents: text split by file, paragraph or line; records of csv, tsv, jsonl and parquet.
 
-Memory is bounded by pieces of 1 MiB, whatever the length of a file or a line: a longer document is cut into
-pieces, at a blank line, a line end, a sentence end or white space where one is near, and noted.
+Memory does not depend on the length of a file or line. Documents with more than 2**20 characters are split, preferably at a blank
+line, else at the end of a line, sentence or word, and reported.
 """
 
 import csv
@@ -17,15 +17,15 @@ from unmask.registry import FORMATS
 from unmask.text.decode import clean, decode, decompress, read_errors
 from unmask.text.report import Report
 
-MAX_DOCUMENT_CHARS = 1 << 20  # characters of one document
-CUT_SEARCH_CHARS = 1 << 16  # characters before that limit in which a good place to cut is looked for
-MAX_LINE_CHARS = 1 << 26  # characters of one JSON or csv line, which has to be read whole
-MAX_FIELD_CHARS = 1 << 24  # characters of one csv field: the csv module keeps 4 bytes for each
+MAX_DOCUMENT_CHARS = 1 << 20
+SPLIT_SEARCH_CHARS = 1 << 16  # before that limit, in which a good position to split is searched
+MAX_LINE_CHARS = 1 << 26  # of a JSON or csv line, which has to be in memory
+MAX_FIELD_CHARS = 1 << 24  # of a csv field: the csv module needs 4 bytes per character
 
-Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "other"]  # other = a third party reads it
+Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "other"]  # other: read by a plugin
 Mode = Literal["file", "paragraph", "line", "record"]
 
-# A blank line may hold white space.
+# A blank line may contain white space.
 _SEPARATORS = {"file": None, "paragraph": re.compile(r"\n(?:[^\S\n]*\n)+"), "line": re.compile(r"\n")}
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？；…][”’」』）]*")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
@@ -41,29 +41,29 @@ class Document:
 
 @dataclass
 class File:
-    """What was found out about one file before it is read."""
+    """Detected properties of a file, before it is read."""
 
     path: Path
-    name: str  # how the user knows it
+    name: str  # as given by the user, for messages
     size: int  # bytes on disk
     kind: Kind = "text"
     mode: Mode = "file"
-    reason: str = ""  # reason for the mode or the column, for people
-    encoding: str = "auto"  # "ascii": nothing else seen yet, so still undecided
+    reason: str = ""  # of the choice of mode or column, for display
+    encoding: str = "auto"  # "ascii": only ASCII seen so far, so still undecided
     column: str = ""
     delimiter: str = ","
-    quotes: bool = True  # csv fields may stand in quotes
-    columns: tuple[str, ...] = ()  # of a csv or tsv file whose first line is data, and names none
+    quotes: bool = True  # csv fields may be quoted
+    columns: tuple[str, ...] = ()  # of a csv or tsv file without a header
     html: bool = False  # <br /> is a line break
 
 
 class Reading:
-    """One pass over one file. What goes wrong is noted in the report, not raised."""
+    """One pass over a file. Problems are added to the report, not raised."""
 
     def __init__(self, file: File, report: Report):
         self.file, self.report = file, report
-        self.before = report.bytes
-        self.long = _Long(self)
+        self.bytes_before = report.bytes
+        self.splitter = _DocumentSplitter(self)
 
     def note(self, kind: str, line: int, what: str, count: int = 1) -> None:
         self.report.add(kind, self.file.name, line, what, count)
@@ -72,31 +72,31 @@ class Reading:
         try:
             with open(self.file.path, "rb") as raw:
                 if self.file.kind == "text":
-                    yield from self._cut(self._chunks(raw))
+                    yield from self._split_text(self._chunks(raw))
                 else:
                     column = self.file.column
                     for line, record in self._records(raw, [column]):
                         value = record.get(column, _MISSING) if isinstance(record, dict) else record
-                        yield from self._record(value, line)
+                        yield from self._record_documents(value, line)
         except read_errors() as error:
-            self._damaged(error)
-        self.report.bytes = self.before + self.file.size
+            self._report_damage(error)
+        self.report.bytes = self.bytes_before + self.file.size
 
     def records(self) -> Iterator[tuple[int, Any]]:
-        """(line, record) of a file that has records: a dict, or in jsonl any value."""
+        """Yield (line, record) of a file with records. A record is a dict, or any JSON value for jsonl."""
         try:
             with open(self.file.path, "rb") as raw:
                 yield from self._records(raw)
         except read_errors() as error:
-            self._damaged(error)
+            self._report_damage(error)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Numbered lines of a text file."""
+        """Yield (number, line) of a text file."""
         with open(self.file.path, "rb") as raw:
             yield from self._lines(self._chunks(raw))
 
     def document(self, text: str, line: int) -> Document | None:
-        """`text` without white space around it, and the line where that starts; None when nothing is left."""
+        """Return a document with the stripped text and the line on which it starts, or None if it is empty."""
         body = text.strip()
         if not body:
             return None
@@ -105,40 +105,40 @@ class Reading:
         return Document(body, self.file.name, line)
 
     def _chunks(self, raw: BinaryIO) -> Iterator[str]:
-        """Text up to the end or to damage, which ends it: what was read before is used."""
+        """Yield decoded text up to the end, or up to a damaged part, which is reported."""
         try:
             for chunk in decode(decompress(raw), self.file.encoding, self.note):
-                self.report.bytes = self.before + raw.tell()
+                self.report.bytes = self.bytes_before + raw.tell()
                 yield chunk
         except read_errors() as error:
-            self._damaged(error)
+            self._report_damage(error)
 
-    def _damaged(self, error: Exception) -> None:
+    def _report_damage(self, error: Exception) -> None:
         self.note("damaged_files", 0, str(error) or type(error).__name__)
 
     # --------------------------------------------------------------------------------------------------- text
 
-    def _cut(self, chunks: Iterator[str]) -> Iterator[Document]:
+    def _split_text(self, chunks: Iterator[str]) -> Iterator[Document]:
         separator = _SEPARATORS[self.file.mode]
-        rest, line = "", 1  # of the document that has not ended yet
+        rest, line = "", 1  # of the incomplete document
         for chunk in chunks:
             text, done = rest + chunk, 0
             for match in separator.finditer(text) if separator else ():
                 end, after = match.span()
-                if end - done > MAX_DOCUMENT_CHARS or self.long.pieces:
-                    yield from self.long.end(text[done:end], line)
+                if end - done > MAX_DOCUMENT_CHARS or self.splitter.parts:
+                    yield from self.splitter.finish(text[done:end], line)
                 elif document := self.document(text[done:end], line):
                     yield document
                 line += text.count("\n", done, after)
                 done = after
             rest = text[done:]
             if len(rest) > MAX_DOCUMENT_CHARS:
-                rest, line = yield from self.long.shorten(rest, line)
-        yield from self.long.end(rest, line)
+                rest, line = yield from self.splitter.split(rest, line)
+        yield from self.splitter.finish(rest, line)
 
     # ------------------------------------------------------------------------------------------------ records
 
-    def _record(self, value: Any, line: int) -> Iterator[Document]:
+    def _record_documents(self, value: Any, line: int) -> Iterator[Document]:
         if value is _MISSING:
             self.note("missing_values", line, f"no {self.file.column!r}")
         elif value is not None and not isinstance(value, str):
@@ -149,49 +149,49 @@ class Reading:
             if self.file.html:
                 text = _BREAK.sub("\n", text)
             if text.strip():
-                yield from self.long.end(text, line)
+                yield from self.splitter.finish(text, line)
             else:
                 self.note("empty_records", line, f"{self.file.column!r} is empty")
 
     def _records(self, raw: BinaryIO, columns: list[str] | None = None) -> Iterator[tuple[int, Any]]:
-        """(line, record); of parquet, the `columns` that are wanted."""
+        """Return an iterator of (line, record). `columns`: to read from a parquet file; None = all."""
         if self.file.kind == "other":
-            return self.other()
+            return self.plugin_records()
         if self.file.kind == "parquet":
             return self._parquet(raw, columns)
         lines = self._lines(self._chunks(raw))
         return self._jsonl(lines) if self.file.kind == "jsonl" else self._csv(lines)
 
-    def other(self) -> Iterator[tuple[int, Any]]:
+    def plugin_records(self) -> Iterator[tuple[int, Any]]:
         try:
             yield from enumerate(FORMATS[self.file.path.suffix[1:].lower()](self.file.path), 1)
         except (ValueError, KeyError) as error:
             raise OSError(f"{type(error).__name__}: {first_line(error)}") from None
 
     def _lines(self, chunks: Iterator[str]) -> Iterator[tuple[int, str]]:
-        """Lines with their numbers; one that is too long to be held is left out."""
+        """Yield (number, line). Lines above MAX_LINE_CHARS are reported and yielded as ""."""
         number, size = 1, 0
-        held: list[str] = []  # parts of a line that goes over chunks; `size` in all
+        buffered: list[str] = []  # parts of a line that spans chunks, `size` characters in total
         for chunk in chunks:
             *ended, tail = chunk.split("\n")
             for part in ended:
                 if size:
                     size += len(part)
-                    part = "".join([*held, part])
+                    part = "".join([*buffered, part])
                     if size > MAX_LINE_CHARS:
-                        self._too_long(number, size)
+                        self._report_long_line(number, size)
                         part = ""
-                    held, size = [], 0
+                    buffered, size = [], 0
                 yield number, part
                 number += 1
             size += len(tail)
-            held = [*held, tail] if size <= MAX_LINE_CHARS else []
+            buffered = [*buffered, tail] if size <= MAX_LINE_CHARS else []
         if size > MAX_LINE_CHARS:
-            self._too_long(number, size)
+            self._report_long_line(number, size)
         elif size:
-            yield number, "".join(held)
+            yield number, "".join(buffered)
 
-    def _too_long(self, line: int, size: int) -> None:
+    def _report_long_line(self, line: int, size: int) -> None:
         self.note("long_records", line, f"{size:,} characters, above the limit of {MAX_LINE_CHARS:,}")
 
     def _jsonl(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
@@ -206,7 +206,7 @@ class Reading:
             yield number, record
 
     def _csv(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
-        last = 0  # line fed to the parser last, which reads no further than the record it gives back
+        last = 0  # last line read by the parser, which does not read ahead of the record that it returns
 
         def feed() -> Iterator[str]:
             nonlocal last
@@ -240,68 +240,68 @@ class Reading:
         import pyarrow.parquet as pq
 
         try:
-            # Pages are read as they are needed: a row group may be larger than memory.
+            # Read pages on demand: a row group may be larger than memory.
             table = pq.ParquetFile(raw, pre_buffer=False, buffer_size=1 << 20)
             total, number = table.metadata.num_rows, 0
             for batch in table.iter_batches(batch_size=64, columns=columns):
                 for record in batch.to_pylist():
                     number += 1
                     yield number, record
-                self.report.bytes = self.before + self.file.size * number // total
+                self.report.bytes = self.bytes_before + self.file.size * number // total
         except pa.ArrowException as error:
             raise OSError(str(error)) from None
 
 
-class _Long:
-    """A document longer than LONGEST, given out in pieces; noted when its end, so its length, is known."""
+class _DocumentSplitter:
+    """Splits documents longer than MAX_DOCUMENT_CHARS. A split is reported at the end of the document, when its length is known."""
 
     def __init__(self, reading: Reading):
         self.reading = reading
-        self.pieces = self.characters = self.line = 0
+        self.parts = self.characters = self.line = 0
 
-    def shorten(self, text: str, line: int) -> Generator[Document, None, tuple[str, int]]:
-        """Give out pieces until what is left fits; return it and its line."""
-        at = 0
-        while len(text) - at > MAX_DOCUMENT_CHARS:
-            if not self.pieces:
+    def split(self, text: str, line: int) -> Generator[Document, None, tuple[str, int]]:
+        """Yield parts until the rest fits into one document; return the rest and its line."""
+        start = 0
+        while len(text) - start > MAX_DOCUMENT_CHARS:
+            if not self.parts:
                 self.line = line
-            end = cut_point(text, at)
-            if document := self.reading.document(text[at:end], line):
+            end = split_position(text, start)
+            if document := self.reading.document(text[start:end], line):
                 yield document
-            self.pieces += 1
-            self.characters += end - at
-            line += text.count("\n", at, end)
-            at = end
-        return text[at:], line
+            self.parts += 1
+            self.characters += end - start
+            line += text.count("\n", start, end)
+            start = end
+        return text[start:], line
 
-    def end(self, text: str, line: int) -> Iterator[Document]:
-        """The rest of the document."""
-        text, line = yield from self.shorten(text, line)
+    def finish(self, text: str, line: int) -> Iterator[Document]:
+        """Yield the last parts of the document, and report it if it was split."""
+        text, line = yield from self.split(text, line)
         if document := self.reading.document(text, line):
             yield document
-        if self.pieces:
+        if self.parts:
             size, unit = self.characters + len(text), self.reading.file.mode
             self.reading.note(
-                "split_documents", self.line, f"{unit} of {size:,} characters, cut into {self.pieces + 1} pieces"
+                "split_documents", self.line, f"{unit} of {size:,} characters, split into {self.parts + 1} documents"
             )
-            self.pieces = self.characters = 0
+            self.parts = self.characters = 0
 
 
-def cut_point(text: str, start: int) -> int:
-    """Where a piece from `start` on ends: after a blank line, a line, a sentence, a word, or LONGEST."""
+def split_position(text: str, start: int) -> int:
+    """Return where to split the text from `start` on: after a blank line, line, sentence or word, or at MAX_DOCUMENT_CHARS."""
     limit = start + MAX_DOCUMENT_CHARS
     for separator in ("\n\n", "\n"):
-        if (at := text.rfind(separator, limit - CUT_SEARCH_CHARS, limit)) >= 0:
-            return at + len(separator)
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, limit - CUT_SEARCH_CHARS, limit)]
+        if (position := text.rfind(separator, limit - SPLIT_SEARCH_CHARS, limit)) >= 0:
+            return position + len(separator)
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, limit - SPLIT_SEARCH_CHARS, limit)]
     if ends:
         return ends[-1]
-    words = text[limit - CUT_SEARCH_CHARS : limit].rsplit(None, 1)
+    words = text[limit - SPLIT_SEARCH_CHARS : limit].rsplit(None, 1)
     return limit - len(words[1]) if len(words) == 2 else limit
 
 
 def csv_rows(lines: Iterable[str], delimiter: str, quotes: bool) -> Iterator[list[str]]:
-    # A limit of the whole process; 131,072 by default, which a long document passes.
+    # This limit is global; the default of 131,072 is too low for long documents.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARS))
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     return csv.reader(lines, delimiter=delimiter, quoting=quoting)

@@ -1,12 +1,11 @@
-"""Sentences and words of a text, in English and Chinese, as character positions.
+"""Sentence and word segmentation of English and Chinese text, as character offsets.
 
-Nothing is copied or changed: a tokenizer's character offsets are looked up in these arrays, so word
-boundaries hold for every tokenizer and never depend on a `##`. Words follow BERT's BasicTokenizer
-(1810.04805): white space separates, every punctuation character is a word of its own (so `don't` is three
-words). Chinese words come from a segmenter (rjieba, the cuts of jieba), as whole-word masking for Chinese
-needs (1906.08101).
+The character offsets of a tokenizer are looked up in these arrays, so word boundaries are the same for every tokenizer and do not
+depend on `##`. Words follow BERT's BasicTokenizer (1810.04805): white space separates, and every punctuation character is a word
+(`don't` is three words). Chinese words come from a segmenter (rjieba, equivalent to jieba), as in whole-word masking for Chinese
+(1906.08101).
 
-Speed: a sentence costs a regular-expression match per candidate stop, a word a look-up of its code points.
+Cost: one regular-expression match per candidate sentence end, and one table look-up per character.
 """
 
 import re
@@ -20,9 +19,9 @@ import numpy as np
 
 Language = Literal["en", "zh"]
 
-# Classes of the character table.
+# Character classes.
 SPACE, LETTER, PUNCTUATION, CJK = 0, 1, 2, 3
-# What BERT calls a Chinese character. Kana and Hangul are not in it: they are runs of letters.
+# Chinese characters as defined by BERT. Kana and Hangul are not included: they are letters.
 CJK_RANGES = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -31,11 +30,11 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-MIN_ZH_FRACTION = 0.2  # of the letters; Chinese needs fewer characters than the Latin names and links around it
+MIN_ZH_FRACTION = 0.2  # of the letters; low, because Latin names and links in Chinese text have more characters
 
 
 def detect_language(text: str) -> Language:
-    """By the share of Chinese characters among the letters of the first 100,000 characters.
+    """Detect the language from the fraction of Chinese characters among the letters of the first 100,000 characters.
 
     >>> detect_language("what a film"), detect_language("这部电影 GOOD"), detect_language("")
     ('en', 'zh', 'en')
@@ -44,7 +43,7 @@ def detect_language(text: str) -> Language:
 
 
 def detect_common_language(texts: Iterable[str]) -> Language:
-    """The same of many texts, taken together.
+    """Detect the language of many texts together.
 
     >>> detect_common_language(["诺曼底在哪个国家？", "BERT"]), detect_common_language(["the 中 of China", "好"])
     ('zh', 'en')
@@ -54,8 +53,7 @@ def detect_common_language(texts: Iterable[str]) -> Language:
 
 
 def has_chinese(text: str) -> bool:
-    """Whether there is a Chinese character in it.
-
+    """
     >>> has_chinese("T恤"), has_chinese("カナ"), has_chinese("a")
     (True, False, False)
     """
@@ -66,21 +64,20 @@ def has_chinese(text: str) -> bool:
 
 _CLOSERS = "\"'”’»›)\\]}」』）】》〉"
 _OPENERS = "\"'“‘«‹(\\[{「『（【《¿¡*_–—-"
-# A stop, what closes after it, and the white space up to the next sentence; or a blank line. The set in front
-# makes the search four times as fast. Without the look-behind for two stops a line of a million dots would take
-# a million tries of a million steps.
+# A stop, closing quotes and brackets, and the white space up to the next sentence; or a blank line. The leading character set makes
+# the search 4x faster. Without the look-behind for two stops, a line of n dots would take time O(n²).
 _STOP = re.compile(rf"[.!?…\n](?:(?<=\n)\s*\n\s*|(?<!\n)(?<![.!?…]{{2}})(?P<more>[.!?…]*)[{_CLOSERS}]*(?P<gap>\s+))")
 _ZH_STOP = re.compile(rf"(?:[。！？；｡]|[!?]|……|…)+[{_CLOSERS}]*\s*|\n\s*\n\s*")
 _NEXT = re.compile(rf"[{_OPENERS}]*(\w+)?")
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 
-# Abbreviations, without the last dot, in lower case. Never an end of sentence:
+# Abbreviations in lower case, without the last dot. Never the end of a sentence:
 _TITLES = """mr mrs ms messrs mme mlle dr prof rev hon gen col capt maj lt cmdr sgt sen rep gov pres st mt ft
 e.g i.e cf vs viz ca approx"""
-# … not an end before a number ("No. 5", but "He said no. The"):
+# … not the end before a number ("No. 5", but "He said no. The"):
 _NUMBERED = """no nos fig figs vol vols p pp art sec ch chap eq ed jan feb mar apr jun jul aug sep sept oct
 nov dec"""
-# … an end only before a word that starts sentences ("the U.S. The", but "the U.S. Congress"):
+# … the end only before a word that often starts sentences ("the U.S. The", but "the U.S. Congress"):
 _AMBIGUOUS = """etc inc ltd co corp jr sr bros dept univ assn ave blvd a.m p.m ph.d m.d b.a m.a al"""
 _STARTERS = """a an the this that these those it its he she we they i you his her our their my your there here
 in on at by for from with to of as if when while after before since but and or so yet however although though
@@ -91,8 +88,9 @@ _SHORTENED = _TITLE | _NUMBER | _MAYBE
 
 
 def sentence_starts(text: str, language: Language) -> np.ndarray:
-    """Positions at which sentences begin, int64, the first 0. A sentence keeps the white space after it, so
-    the spans between the positions give back the text; none is empty.
+    """Return the offsets at which sentences start, int64; the first is 0.
+
+    A sentence includes the white space after it, so the sentences add up to the text. None is empty.
 
     >>> text = "Mr. Lee paid $3.50. (He left!) Why?"
     >>> [text[start:][:9] for start in sentence_starts(text, "en")]
@@ -103,7 +101,7 @@ def sentence_starts(text: str, language: Language) -> np.ndarray:
     starts = _english_starts(text)
     if language == "zh":  # in addition to the English rules, for quotations in Latin script
         starts = sorted({*starts, *(m.end() for m in _ZH_STOP.finditer(text))})
-    first = len(text) - len(text.lstrip())  # white space in front belongs to the first sentence
+    first = len(text) - len(text.lstrip())  # leading white space belongs to the first sentence
     return np.array([0, *(s for s in starts if first < s < len(text))], np.int64)
 
 
@@ -117,29 +115,33 @@ def sentences(text: str) -> list[str]:
 
 
 def _english_starts(text: str) -> list[int]:
-    lower = text.islower()  # nothing to learn from capitals
+    lower = text.islower()  # capitals carry no information
     starts = []
     for match in _STOP.finditer(text):
         more, gap = match.groups()
-        at, end = match.span()
-        if gap is None or gap.count("\n") > 1 or _ends(text, at, end, not more and text[at] == ".", lower):
+        stop, end = match.span()
+        if (
+            gap is None
+            or gap.count("\n") > 1
+            or _is_sentence_end(text, stop, end, not more and text[stop] == ".", lower)
+        ):
             starts.append(end)
     return starts
 
 
-def _ends(text: str, at: int, end: int, dot: bool, lower: bool) -> bool:
-    """Whether the stop at `at`, a single dot or others, with white space up to `end`, ends a sentence."""
+def _is_sentence_end(text: str, stop: int, end: int, dot: bool, lower: bool) -> bool:
+    """Return whether the stop at offset `stop` ends a sentence. `end`: of the white space after it; `dot`: it is a single dot."""
     following = _NEXT.match(text, end)
     word = following[1] if following and following[1] else ""
-    before = text[max(0, at - 24) : at]
-    # " . " with a space in front: text that was tokenized, often lower-cased, where a stop is a stop.
-    apart = before[-1:].isspace()
-    if not lower and not apart and word[:1].islower():
+    before = text[max(0, stop - 24) : stop]
+    # A space before the stop: tokenized text, often in lower case, in which every stop ends a sentence.
+    detached = before[-1:].isspace()
+    if not lower and not detached and word[:1].islower():
         return False
     if not dot:
         return True
     last = (before.rsplit(None, 1) or [""])[-1].lstrip("\"'“‘«([{").lower()
-    if apart:  # "j . r . r . tolkien"
+    if detached:  # "j . r . r . tolkien"
         return not (len(last) == 1 and last.isalpha() and last not in "ia")
     if not last or not word or (len(last) > 1 and last.isalpha() and last not in _SHORTENED):
         return True
@@ -152,8 +154,8 @@ def _ends(text: str, at: int, end: int, dot: bool, lower: bool) -> bool:
     if last in _MAYBE or _ACRONYM.fullmatch(last):  # "U.S"
         return word.lower() in _STARTER
     if last.isdigit() and len(last) < 4:  # "1. Introduction" at the start of a line
-        begin = at - len(last)
-        return begin > 0 and text[begin - 1] != "\n"
+        start = stop - len(last)
+        return start > 0 and text[start - 1] != "\n"
     return True
 
 
@@ -161,9 +163,9 @@ def _ends(text: str, at: int, end: int, dot: bool, lower: bool) -> bool:
 
 
 def word_ids(text: str, language: Language) -> np.ndarray:
-    """(len(text),) int32: the number of the word each character is in, -1 for white space.
+    """Return (len(text),) int32: the index of the word of each character, -1 for white space.
 
-    In Chinese text a word is what the segmenter says; in English text each Chinese character is a word.
+    With "zh", the segmenter defines the Chinese words; with "en", each Chinese character is a word.
 
     >>> word_ids("It's 5 o'clock", "en").tolist()
     [0, 0, 1, 2, -1, 3, -1, 4, 5, 6, 6, 6, 6, 6]
@@ -173,23 +175,23 @@ def word_ids(text: str, language: Language) -> np.ndarray:
     if not text:
         return np.zeros(0, np.int32)
     kinds = _classes(text)
-    begins = np.empty(len(kinds), bool)
-    begins[0] = True
-    np.not_equal(kinds[1:], kinds[:-1], out=begins[1:])
-    begins |= kinds >= PUNCTUATION
+    starts = np.empty(len(kinds), bool)
+    starts[0] = True
+    np.not_equal(kinds[1:], kinds[:-1], out=starts[1:])
+    starts |= kinds >= PUNCTUATION
     if language == "zh" and (kinds == CJK).any():
-        _join_segments(text, kinds, begins)
+        _join_segments(text, kinds, starts)
     space = kinds == SPACE
-    begins[space] = False
-    ids = np.cumsum(begins, dtype=np.int32)
+    starts[space] = False
+    ids = np.cumsum(starts, dtype=np.int32)
     ids -= 1
     ids[space] = -1
     return ids
 
 
-def _join_segments(text: str, kinds: np.ndarray, begins: np.ndarray) -> None:
-    """In a segment that holds a Chinese character no word begins, except at punctuation or white space."""
-    import rjieba  # its dictionary takes a moment to load: only when there is Chinese
+def _join_segments(text: str, kinds: np.ndarray, starts: np.ndarray) -> None:
+    """Clear the word starts inside segments with a Chinese character, except next to punctuation or white space."""
+    import rjieba  # imported here because its dictionary is slow to load
 
     segments = rjieba.cut(text)
     ends = np.cumsum(np.fromiter(map(len, segments), np.int64, len(segments)))
@@ -200,21 +202,21 @@ def _join_segments(text: str, kinds: np.ndarray, begins: np.ndarray) -> None:
     inside = chinese & word
     inside[1:] &= word[:-1]
     inside[offsets] = False
-    begins[inside] = False
+    starts[inside] = False
 
 
 def _classes(text: str) -> np.ndarray:
-    """(len(text),) uint8: SPACE, LETTER, PUNCTUATION or CJK."""
+    """Return (len(text),) uint8: SPACE, LETTER, PUNCTUATION or CJK of each character."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    table = _table()
+    table = _class_table()
     return table[np.minimum(points, len(table) - 1)]
 
 
 @cache
-def _table() -> np.ndarray:
-    """Class of each code point below U+30000; punctuation as in BERT: P*, and ASCII but letters and digits."""
+def _class_table() -> np.ndarray:
+    """Return the class of each code point below U+30000. Punctuation as in BERT: P*, and ASCII except letters and digits."""
     table = np.full(0x30000, LETTER, np.uint8)
-    for point in range(0x20000):  # above are Chinese characters only
+    for point in range(0x20000):  # above are only Chinese characters
         char = chr(point)
         if char.isspace():
             table[point] = SPACE
@@ -226,8 +228,9 @@ def _table() -> np.ndarray:
 
 
 def split_words(text: str, borders: Iterable[int] = (), language: Language = "en") -> list[list[int]]:
-    """Words as the text shows them: between blanks, punctuation, a Chinese character and a symbol alone; cut at `borders` too.
-    With `language` "zh" the segmenter makes words of Chinese characters.
+    """Return the spans of words. Punctuation, symbols and Chinese characters are separate words; `borders` are also split points.
+
+    With `language` "zh", the segmenter joins Chinese characters into words.
 
     >>> text = "Paris🇫🇷, 北京"
     >>> [text[a:b] for a, b in split_words(text)]
@@ -238,25 +241,25 @@ def split_words(text: str, borders: Iterable[int] = (), language: Language = "en
     if not text:
         return []
     ids = word_ids(text, language).astype(np.int64)
-    begins = np.empty(len(ids), bool)
-    begins[0], begins[1:] = True, ids[1:] != ids[:-1]
+    is_start = np.empty(len(ids), bool)
+    is_start[0], is_start[1:] = True, ids[1:] != ids[:-1]
     if not text.isascii():
-        begins[_symbols(text)] = True
-    begins[[at for at in borders if 0 <= at < len(text)]] = True
-    starts = np.flatnonzero(begins).tolist()
+        is_start[_symbol_borders(text)] = True
+    is_start[[border for border in borders if 0 <= border < len(text)]] = True
+    starts = np.flatnonzero(is_start).tolist()
     return [[a, b] for a, b in zip(starts, [*starts[1:], len(text)]) if ids[a] >= 0]
 
 
-def _symbols(text: str) -> list[int]:
-    """Where letters turn into symbols (an emoji, a flag) or back; marks and joiners belong to what they follow."""
-    found, before = [], ""
+def _symbol_borders(text: str) -> list[int]:
+    """Return the offsets of changes between letters and symbols (emoji, flags). Marks and joiners belong to the previous character."""
+    borders, previous = [], ""
     for n, character in enumerate(text):
         kind = category(character)[0]
         kind = "letter" if kind in "LN" else "symbol" if kind == "S" else "" if kind in "MC" else "other"
-        if kind and before and kind != before:
-            found.append(n)
-        before = kind or before
-    return found
+        if kind and previous and kind != previous:
+            borders.append(n)
+        previous = kind or previous
+    return borders
 
 
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK_RANGES)
@@ -264,8 +267,9 @@ _LATIN, _ANY = re.compile("[a-z0-9]+"), re.compile(f"[{_CHINESE}]|[^\\W_{_CHINES
 
 
 def scoring_words(text: str, language: str = "en") -> list[str]:
-    """What scores of written text count, in lower case: runs of a–z and 0–9; in other languages every Chinese character, and runs
-    of other letters and digits.
+    """Return the words that text metrics such as ROUGE compare, in lower case.
+
+    In English: runs of a–z and 0–9. In other languages: single Chinese characters, and runs of other letters and digits.
 
     >>> scoring_words("It's 3 o'clock"), scoring_words("猫在 Mat 上", "zh")
     (['it', 's', '3', 'o', 'clock'], ['猫', '在', 'mat', '上'])

@@ -20,7 +20,7 @@ import tokenizers
 from unmask.errors import UserError, first_line
 from unmask.files import COPY_AGAIN, parse_json, read_text
 from unmask.json_checks import COUNT, NUMBER, OBJECT, STRING, Rule, check, check_fields, list_of, one_of, or_null
-from unmask.text.patterns import is_quick
+from unmask.text.patterns import is_linear_time
 
 MAX_VOCAB_SIZE = 1_000_000  # entries, if the model's vocabulary size is unknown: XLM-V has 901,629
 MAX_BYTES = 256 << 20
@@ -167,7 +167,7 @@ def _expansion(file: Path, field: str, step: dict[str, Any]) -> float:
     if not isinstance(pattern, dict):
         return 1.0
     regex, literal = pattern.get("Regex"), pattern.get("String")
-    if isinstance(regex, str) and not is_quick(regex):
+    if isinstance(regex, str) and not is_linear_time(regex):
         raise UserError(
             f"{file}: {field}.pattern is {regex[:200]!r}, a regular expression that can be very slow on some texts",
             expected="patterns like GPT-2's or Llama's: + and * repeat one character or class, and nothing mandatory follows",

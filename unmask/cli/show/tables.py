@@ -193,5 +193,5 @@ def finding_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         style = "bold red" if error else "bold yellow" if group.serious else ""
         out.append((f"{'error' if error else 'warning'}: {group}", style))
     counts = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
-    more = "; --json lists each of them" if any(group.count > len(group.places) for group in groups) else ""
+    more = "; --json lists each of them" if any(group.count > len(group.locations) for group in groups) else ""
     return [*out, (f"{found['task']}: {counts}{more}", "")]

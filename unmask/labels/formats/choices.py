@@ -1,11 +1,11 @@
-"""Choices and labels as files write them.
+"""Read multiple-choice records: the choices, and the label as an index.
 
 | choices | label |
 |---|---|
-| a list; {"text": […], "label": ["A", …]}; a cell with either, as json or as Python writes it | index from 0, letter, or the choice's text |
+| a list; {"text": […], "label": ["A", …]}; a cell with either, as JSON or Python literal | index from 0, letter, or the choice's text |
 | columns choice0 choice1 …, option1 …, ending0 …, answerA …, or A B C D; trailing empty cells = fewer choices | the same |
 
-Numbers count from 1 when a file says so: no label is 0, and one is the number of choices. A warning is logged.
+Numeric labels count from 1 if no label is 0 and one equals the number of choices. A warning is logged.
 """
 
 import ast
@@ -21,12 +21,12 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COLUMN = re.compile(
     r"(?:(choice|option|ending|alternative|answer|solution|sol|opt?|选项|選項)[ _-]?)?(?:([0-9]+)|([a-z]))"
 )
-LIST_COLUMNS = ("choices", "options", "endings", "candidates", "alternatives")  # of a column that holds a list of them
-MIN_LABELS = 5  # labels from which it can be seen that they count from 1
+LIST_COLUMNS = ("choices", "options", "endings", "candidates", "alternatives")  # usual names of a list column
+MIN_LABELS = 5  # labels needed to conclude that they count from 1
 
 
 def choice_columns(columns: Sequence[str]) -> list[str]:
-    """The columns that hold a choice each, in their order; none unless there are two or more without a hole.
+    """Return the columns with one choice each, in order, or [] unless there are at least two with consecutive numbers.
 
     >>> choice_columns(["id", "ending1", "ending0", "label"]), choice_columns(["text", "A", "B", "C"]), choice_columns(["a", "c"])
     (['ending0', 'ending1'], ['A', 'B', 'C'], [])
@@ -45,7 +45,7 @@ def choice_columns(columns: Sequence[str]) -> list[str]:
 
 
 def has_choices(source: Source) -> bool:
-    """Whether a table's rows hold choices, in one column or in several."""
+    """Return whether a table has choices, in one column or in several."""
     if source.file_format != "table" or not source.rows:
         return False
     first = [source.rows[0][1].get(name) for name in source.columns if normalize_name(name) in LIST_COLUMNS]
@@ -53,15 +53,15 @@ def has_choices(source: Source) -> bool:
 
 
 def parse_choices(value: Any) -> tuple[list[Any], list[str]] | None:
-    """(choices, the names that the file gives them); None when the cell holds no list.
+    """Return (choices, their names in the file), or None if the cell is not a list.
 
     >>> parse_choices({"text": ["x", "y"], "label": ["A", "B"]}), parse_choices('["x", "y"]'), parse_choices("x, y")
     ((['x', 'y'], ['A', 'B']), (['x', 'y'], []), None)
     """
     if isinstance(value, str) and value[:1] in ("[", "{"):
-        for read in (json.loads, ast.literal_eval):
+        for parse in (json.loads, ast.literal_eval):
             try:
-                value = read(value)
+                value = parse(value)
                 break
             except (ValueError, SyntaxError, RecursionError, MemoryError):
                 continue
@@ -75,68 +75,68 @@ def parse_choices(value: Any) -> tuple[list[Any], list[str]] | None:
     return None
 
 
-def check_choices(cells: Sequence[Any], at: str, findings: list[Finding]) -> list[str]:
-    """Choices as texts; too few, empty and equal ones are found."""
-    choices = [parse_text(cell, at, f"choice {n}", findings) for n, cell in enumerate(cells)]
+def check_choices(cells: Sequence[Any], location: str, findings: list[Finding]) -> list[str]:
+    """Return the choices as texts. Add findings for too few, empty and equal ones."""
+    choices = [parse_text(cell, location, f"choice {n}", findings) for n, cell in enumerate(cells)]
     if len(choices) < 2:
-        findings.append(Finding(at, f"{len(choices)} choices", "give two or more, or remove the row", kind="choices"))
+        message = f"{len(choices)} choices instead of at least 2"
+        findings.append(Finding(location, message, "add choices, or remove the row", kind="choices"))
     seen: dict[str, int] = {}
     for n, choice in enumerate(choices):
         if choice and seen.setdefault(choice.strip(), n) != n:
-            what = f"the choices {seen[choice.strip()]} and {n} are the same: {choice!r:.40}"
-            findings.append(Finding(at, what, "make them differ, or remove one", kind="equal choices"))
+            message = f"the choices {seen[choice.strip()]} and {n} are the same: {choice!r:.40}"
+            findings.append(Finding(location, message, "make them differ, or remove one", kind="equal choices"))
     return choices
 
 
 def add_label_indices(
     records: Sequence[Record], labels: Sequence[tuple[Any, list[str]]], findings: list[Finding]
 ) -> None:
-    """Puts "label", an index, into each record. `labels`: what the file says, and the names that it gives the choices."""
+    """Set "label" of each record to an index. `labels`: per record, the value in the file and the names of the choices."""
     numbers = [parse_int(value) for value, names in labels if not names]
     sizes = [len(record["choices"]) for record, (_, names) in zip(records, labels) if not names]
-    counted = [n for n in numbers if n is not None]
+    integers = [n for n in numbers if n is not None]
     from_one = (
-        len(counted) == len(numbers) >= MIN_LABELS
-        and min(counted) == 1
-        and all(n <= size for n, size in zip(counted, sizes))
-        and any(n == size for n, size in zip(counted, sizes))
+        len(integers) == len(numbers) >= MIN_LABELS
+        and min(integers) == 1
+        and all(n <= size for n, size in zip(integers, sizes))
+        and any(n == size for n, size in zip(integers, sizes))
     )
     if from_one:
-        what = "labels count from 1: no label is 0, and one is the number of choices"
-        findings.append(
-            Finding(records[0]["location"], what, "use letters, or numbers from 0, to be unambiguous", error=False)
-        )
+        message = "labels count from 1: no label is 0, and one is the number of choices"
+        hint = "use letters, or numbers from 0, to be unambiguous"
+        findings.append(Finding(records[0]["location"], message, hint, error=False))
     for record, (value, names) in zip(records, labels):
         record["label"] = _index(value, names, record, int(from_one), findings)
 
 
-def _index(value: Any, names: list[str], record: Record, first: int, findings: list[Finding]) -> int:
-    """0 when it cannot be found, and the reason in `findings`."""
-    at, choices = record["location"], record["choices"]
+def _index(value: Any, names: list[str], record: Record, first_number: int, findings: list[Finding]) -> int:
+    """Return the index of a label, or 0 and a finding if it does not match a choice."""
+    location, choices = record["location"], record["choices"]
     if value is None or value == "" or value != value:
-        findings.append(Finding(at, "no label", "fill it in, or remove the row", kind="no label"))
+        findings.append(Finding(location, "no label", "fill it in, or remove the row", kind="no label"))
         return 0
     text = str(value).strip()
     number = parse_int(value)
     if text in names:
         return names.index(text)
     by_text = [n for n, choice in enumerate(choices) if choice.strip() == text] if isinstance(value, str) else []
-    by_number = number - first if number is not None else None
+    by_number = number - first_number if number is not None else None
     if by_number is None and len(text) == 1 and text.lower() in LETTERS:
         by_number = LETTERS.index(text.lower())
-    inside = by_number is not None and 0 <= by_number < len(choices)
-    if by_text and inside and by_number not in by_text:
-        what = f"the label {text!r} is the text of choice {by_text[0]} and the number of choice {by_number}"
-        findings.append(Finding(at, what, "use letters: A is the first", kind="label"))
+    in_range = by_number is not None and 0 <= by_number < len(choices)
+    if by_text and in_range and by_number not in by_text:
+        message = f"the label {text!r} is the text of choice {by_text[0]} and the number of choice {by_number}"
+        findings.append(Finding(location, message, "use letters: A is the first choice", kind="label"))
         return 0
     if by_text:
         return by_text[0]
-    if not choices:  # `check_choices` says so
+    if not choices:  # reported by `check_choices`
         return 0
-    if not inside:
-        valid = f"0 to {len(choices) - 1}, {LETTERS[: len(choices)].upper()[:1]} to {LETTERS[: len(choices)].upper()[-1:]}, or the text of a choice"
-        findings.append(
-            Finding(at, f"the label {text!r:.60} is outside of the {len(choices)} choices", valid, kind="label")
-        )
+    if not in_range:
+        letters = LETTERS[: len(choices)].upper()
+        message = f"the label {text!r:.60} is not one of the {len(choices)} choices"
+        hint = f"use 0 to {len(choices) - 1}, {letters[0]} to {letters[-1]}, or the text of a choice"
+        findings.append(Finding(location, message, hint, kind="label"))
         return 0
     return int(by_number or 0)

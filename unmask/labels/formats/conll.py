@@ -1,11 +1,12 @@
-"""Files with a word per line: CoNLL columns and CoNLL-U, → sentences with their text and the place of each word in it.
+"""Read files with one word per line (CoNLL columns, CoNLL-U) into sentences: text, and the span of each word in it.
 
-| form        | words                                    | text                                                          |
+| format      | words                                    | text                                                          |
 |-------------|------------------------------------------|---------------------------------------------------------------|
-| columns     | first column, tag in the last one        | words with blanks between; Chinese characters without any     |
-| CoNLL-U     | FORM, tag in UPOS, 1-2 and 1.1 as it says | `# text =`, else words with blanks but after SpaceAfter=No    |
+| columns     | first column, tag in the last one        | words joined by spaces; Chinese characters without            |
+| CoNLL-U     | FORM, tag in UPOS; handles 1-2 and 1.1   | `# text =`, else words joined by spaces except SpaceAfter=No  |
 
-A sentence is {"location", "text", "words": [[start, end], …], "tags": […], "lines": […]}; `lines` is for telling where a tag is wrong.
+A sentence is {"location", "text", "words": [[start, end], …], "tags": […], "lines": […]}; `lines` is
+for messages about single tags.
 """
 
 import re
@@ -21,19 +22,20 @@ from unmask.text.segmentation import has_chinese
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ROLES = ("word", "tag")
-MAX_LINES = 400  # lines
+SAMPLE_LINES = 400  # used to detect the format
 _NUMBER = re.compile(r"\d+(-\d+|\.\d+)?")
-_PLACE = re.compile(r"(.{1,2}?)(\d+)", re.S)
+_WITH_POSITION = re.compile(r"(.{1,2}?)(\d+)", re.S)
 Line = tuple[int, list[str]]  # number, fields
 
 
 def is_conll(source: Source) -> bool:
-    """Whether a file has a word and its tag on each line, by its name or by its first lines."""
+    """Return whether a file has a word and its tag on each line, judging from its suffix or its first lines."""
     if source.file_format != "text":
         return False
     if source.path.lower().removesuffix(".gz").endswith(CONLL_SUFFIXES):
         return True
-    rows = [split_fields(text, "\t" in text) for _, text in source.lines[:MAX_LINES] if text.strip() and text[0] != "#"]
+    lines = [text for _, text in source.lines[:SAMPLE_LINES] if text.strip() and text[0] != "#"]
+    rows = [split_fields(text, "\t" in text) for text in lines]
     width, count = next(iter(Counter(map(len, rows)).most_common(1)), (1, 0))
     if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is reported when it is read
         return False
@@ -41,25 +43,24 @@ def is_conll(source: Source) -> bool:
 
 
 def is_headerless_conll(source: Source) -> bool:
-    """Whether a csv or tsv has no header but a word and its tag from its first line on."""
-    tags = [list(row.values())[-1] for _, row in source.rows[:MAX_LINES] if row]
-    texts = sum(" " in str(next(iter(row.values()), "")).strip() for _, row in source.rows[:MAX_LINES])
-    if (
-        source.file_format != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:MAX_LINES])
-    ):  # no words
+    """Return whether a csv or tsv file has no header, and a word and its tag on each line."""
+    rows = [row for _, row in source.rows[:SAMPLE_LINES]]
+    tags = [list(row.values())[-1] for row in rows if row]
+    texts = sum(" " in str(next(iter(row.values()), "")).strip() for row in rows)  # cells that are not words
+    if source.file_format != "table" or len(source.columns) < 2 or 20 * texts > len(rows):
         return False
-    names = [] if source.layout.columns else source.columns[-1:]  # numbered ones are not in the file
+    names = [] if source.layout.columns else source.columns[-1:]  # numbered columns: the file has no header
     return all(isinstance(tag, str) and ENTITY_TAG.fullmatch(tag) for tag in [*names, *tags])
 
 
 def is_conllu(source: Source) -> bool:
-    rows = [text.split("\t") for _, text in source.lines[:MAX_LINES] if text.strip() and text[0] != "#"]
+    rows = [text.split("\t") for _, text in source.lines[:SAMPLE_LINES] if text.strip() and text[0] != "#"]
     good = sum(len(row) == len(CONLLU_COLUMNS) and bool(_NUMBER.fullmatch(row[0])) for row in rows)
     return good > 0.8 * len(rows) or (good > 0 and source.path.lower().endswith(".conllu"))
 
 
 def split_fields(text: str, tabs: bool) -> list[str]:
-    """A line's columns; blanks and tabs alone part them, as a word may be any other white space.
+    """Split a line into columns at spaces and tabs only, since a word may be any other white space.
 
     >>> split_fields("New York\\tB-loc", True), split_fields("Paris  NNP B-loc ", False)
     (['New York', 'B-loc'], ['Paris', 'NNP', 'B-loc'])
@@ -72,33 +73,30 @@ def read_conll(
 ) -> list[dict[str, Any]]:
     unknown = next((role for role in columns if role not in ROLES), None)
     if unknown is not None:
-        raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", expected=", ".join(ROLES))
+        raise UserError(f"unknown role {unknown!r}{nearest(unknown, list(ROLES))}", expected=", ".join(ROLES))
     if not labeled:
         columns = {role: name for role, name in columns.items() if role != "tag"}
-    reader = _read_conllu if is_conllu(source) else _columns
+    reader = _read_conllu if is_conllu(source) else _read_columns
     return list(reader(source, columns, findings, labeled))
 
 
 # -------------------------------------------------------------------------------------------------- columns
 
 
-def _columns(
-    source: Source, given: Mapping[str, str], findings: list[Finding], labeled: bool
+def _read_columns(
+    source: Source, columns: Mapping[str, str], findings: list[Finding], labeled: bool
 ) -> Iterator[dict[str, Any]]:
     token_lines = [text for _, text in source.lines if text.strip()]
     tabs = 2 * sum("\t" in text for text in token_lines) > len(token_lines)
-    usual = Counter(len(split_fields(text, tabs)) for text in token_lines).most_common(1)
-    width = usual[0][0] if usual else 2
+    widths = Counter(len(split_fields(text, tabs)) for text in token_lines).most_common(1)
+    width = widths[0][0] if widths else 2
     names = next((text.split("=", 1)[1].split() for text in token_lines[:1] if "global.columns" in text), [])
-    word = column_index(given.get("word", "1"), width, names, source)
-    tag = column_index(given.get("tag", str(width)), width, names, source) if labeled else -1
+    word = column_index(columns.get("word", "1"), width, names, source)
+    tag = column_index(columns.get("tag", str(width)), width, names, source) if labeled else -1
     if labeled and word == tag:
-        what = (
-            "there is one column; a word and its tag are expected" if width < 2 else "word and tag are the same column"
-        )
-        raise UserError(
-            f"{source.path}: {what}", expected="a word, a tab and its tag on each line", hint="--column tag=N"
-        )
+        message = "it has one column" if width < 2 else "the word and the tag are in the same column"
+        expected = "a word, a tab and its tag on each line"
+        raise UserError(f"{source.path}: {message}", expected=expected, hint="pass --column tag=N")
     sentences: list[list[Line]] = []
     for block in blocks(source):
         rows: list[Line] = []
@@ -109,29 +107,28 @@ def _columns(
             if text.startswith("#") and not rows and (len(row) != width or re.match(r"#\s*\S+\s*=", text)):
                 continue  # a comment; "#" with a tag is a word
             if len(row) != width and (labeled or len(row) <= word):  # without labels, a word is enough
-                what = f"{len(row)} columns, the other lines have {width}: {text[:40]!r}"
-                hint = f"a word and its tag separated by {'a tab' if tabs else 'a space'}, an empty line after each sentence"
-                findings.append(Finding(source.location(line), what, hint, kind="columns"))
+                message = f"{len(row)} columns, but other lines have {width}: {text[:40]!r}"
+                hint = f"write a word and its tag separated by {'a tab' if tabs else 'a space'}, an empty line after each sentence"
+                findings.append(Finding(source.location(line), message, hint, kind="columns"))
             elif not row[word]:
                 findings.append(Finding(source.location(line), "a tag without a word", "add the word", kind="no word"))
             elif tag >= 0 and not row[tag]:
-                findings.append(
-                    Finding(source.location(line), f"{row[word]!r} has no tag", "add the tag", kind="no tag")
-                )
+                message = f"{row[word]!r} has no tag"
+                findings.append(Finding(source.location(line), message, "add the tag", kind="no tag"))
             else:
                 rows.append((line, [row[word], row[tag] if tag >= 0 else ""]))
         if rows:
             sentences.append(rows)
-    sentences = _without_places(source, sentences, findings)
-    apart = not _by_character([row[0] for rows in sentences for _, row in rows])
+    sentences = _strip_positions(source, sentences, findings)
+    with_spaces = not _is_character_level([row[0] for rows in sentences for _, row in rows])
     for rows in sentences:
         words = [row[0] for _, row in rows]
-        text, spans = join_words(words, [apart or needs_space(a, b) for a, b in pairwise(words)])
+        text, spans = join_words(words, [with_spaces or needs_space(a, b) for a, b in pairwise(words)])
         yield _sentence(source, text, spans, [row[1] for _, row in rows] if tag >= 0 else None, [n for n, _ in rows])
 
 
 def blocks(source: Source) -> Iterator[list[tuple[int, str]]]:
-    """Runs of lines that are not blank. A line of tabs alone is blank too."""
+    """Yield runs of lines that are not blank. A line of tabs only is blank too."""
     block: list[tuple[int, str]] = []
     for line, text in source.lines:
         if text.strip(" \t\r\n"):
@@ -144,8 +141,8 @@ def blocks(source: Source) -> Iterator[list[tuple[int, str]]]:
 
 
 def column_index(name: str, width: int, names: Sequence[str], source: Source) -> int:
-    """The column of a name or a number, counted from 1 (from the end when below 0); counted from 0 in the answer."""
-    lower = [known.lower() for known in names]
+    """Return the 0-based index of a column, given its name or its number from 1 (negative numbers count from the end)."""
+    lower = [other.lower() for other in names]
     if name.lower() in lower:
         return lower.index(name.lower())
     number = int(name) if re.fullmatch(r"-?\d+", name) else 0
@@ -153,35 +150,35 @@ def column_index(name: str, width: int, names: Sequence[str], source: Source) ->
         raise UserError(
             f"{source.path}: no column {name!r}{nearest(name.lower(), lower)}",
             expected=f"1 to {width}" + (f", or {', '.join(lower)}" if names else ""),
-            hint="--column tag=N",
+            hint="pass --column tag=N",
         )
     return number - 1 if number > 0 else width + number
 
 
-def _without_places(source: Source, sentences: list[list[Line]], findings: list[Finding]) -> list[list[Line]]:
-    """Characters that carry their place in a segment (科0 技1, as Weibo's) without it."""
+def _strip_positions(source: Source, sentences: list[list[Line]], findings: list[Finding]) -> list[list[Line]]:
+    """Remove the position in a segment that follows each character in some files (科0 技1 in Weibo NER)."""
     out: list[list[Line]] = []
     words = jumps = 0
     for rows in sentences:
-        last, bare = -1, []
+        previous, stripped = -1, []
         for line, (word, tag) in rows:
-            match = _PLACE.fullmatch(word)
+            match = _WITH_POSITION.fullmatch(word)
             if not match:
                 return sentences
-            words, jumps = words + 1, jumps + (int(match[2]) not in (0, last + 1))
-            last = int(match[2])
-            bare.append((line, [match[1], tag]))
-        out.append(bare)
+            words, jumps = words + 1, jumps + (int(match[2]) not in (0, previous + 1))
+            previous = int(match[2])
+            stripped.append((line, [match[1], tag]))
+        out.append(stripped)
     if words < 10 or jumps > 0.01 * words or not any(has_chinese(row[0]) for rows in out for _, row in rows):
         return sentences
     (line, (word, _)), (_, (character, _)) = sentences[0][0], out[0][0]
-    what = f"every character is followed by its position in a segment ({word}); the position is removed ({character})"
-    findings.append(Finding(source.location(line), what, error=False, kind="segments"))
+    message = f"every character is followed by its position in a segment ({word}), which is removed ({character})"
+    findings.append(Finding(source.location(line), message, error=False, kind="segments"))
     return out
 
 
-def _by_character(words: Sequence[str]) -> bool:
-    """Whether the words are characters of Chinese text: nearly all of one character, most of them Chinese."""
+def _is_character_level(words: Sequence[str]) -> bool:
+    """Return whether the words are characters of Chinese text: nearly all have length 1, and enough are Chinese."""
     single = sum(len(word) == 1 or set(word) == {"\ufffd"} for word in words)
     chinese = sum(map(has_chinese, words))
     letters = sum(word.isalpha() for word in words)
@@ -189,22 +186,22 @@ def _by_character(words: Sequence[str]) -> bool:
 
 
 def needs_space(a: str, b: str) -> bool:
-    """Between two words of Chinese text: only where Latin words would run together."""
+    """Return whether two words of Chinese text need a space between them, because they are Latin words or numbers."""
     return len(a) + len(b) > 2 and (a[-1] + b[0]).isascii() and (a[-1] + b[0]).isalnum()
 
 
-def join_words(words: Sequence[str], blanks: Sequence[bool]) -> tuple[str, list[list[int]]]:
-    """The text and the place of each word; `blanks` says after which of them, but the last, a blank stands.
+def join_words(words: Sequence[str], spaces: Sequence[bool]) -> tuple[str, list[list[int]]]:
+    """Return the text and the span of each word. `spaces`: whether a space follows each word, except the last one.
 
     >>> join_words(["It", "'s", "me"], [False, True])
     ("It's me", [[0, 2], [2, 4], [5, 7]])
     """
-    parts, spans, at = [], [], 0
+    parts, spans, end = [], [], 0
     for n, word in enumerate(words):
-        spans.append([at, at + len(word)])
-        blank = " " if n < len(words) - 1 and blanks[n] else ""
-        parts += [word, blank]
-        at += len(word) + len(blank)
+        spans.append([end, end + len(word)])
+        space = " " if n < len(words) - 1 and spaces[n] else ""
+        parts += [word, space]
+        end += len(word) + len(space)
     return "".join(parts), spans
 
 
@@ -219,12 +216,12 @@ def _sentence(
 
 
 def _read_conllu(
-    source: Source, given: Mapping[str, str], findings: list[Finding], labeled: bool
+    source: Source, columns: Mapping[str, str], findings: list[Finding], labeled: bool
 ) -> Iterator[dict[str, Any]]:
     width = len(CONLLU_COLUMNS)
     word, tag = (
-        column_index(given.get(role, usual), width, CONLLU_COLUMNS, source)
-        for role, usual in zip(ROLES, ("form", "upos"))
+        column_index(columns.get(role, default), width, CONLLU_COLUMNS, source)
+        for role, default in zip(ROLES, ("form", "upos"))
     )
     for block in blocks(source):
         rows: list[tuple[str, str, int, bool]] = []  # word, tag, line, whether a space follows
@@ -253,9 +250,8 @@ def _read_conllu(
                 remaining -= 1
                 if not remaining:
                     rows[-1] = (*rows[-1][:3], multiword[3])
-                    if (
-                        "".join(row[0] for row in rows[start:]) != multiword[0]
-                    ):  # "du" = "de" + "le": one word, both tags
+                    # "du" = "de" + "le" is one word with both tags
+                    if "".join(row[0] for row in rows[start:]) != multiword[0]:
                         both = "+".join(row[1] for row in rows[start:])
                         rows[start:] = [(multiword[0], both, *multiword[2:])]
         if rows:
@@ -286,16 +282,16 @@ def _conllu_text(
 
 
 def find_words(text: str, words: Sequence[str]) -> list[list[int]] | None:
-    """Where the words stand in a text, one after the other with nothing but white space between; None when they do not.
+    """Return the spans of consecutive words in a text, or None if it has anything but white space between them.
 
     >>> find_words("It's  me", ["It", "'s", "me"]), find_words("It is", ["It", "'s"])
     ([[0, 2], [2, 4], [6, 8]], None)
     """
-    spans, at = [], 0
+    spans, end = [], 0
     for word in words:
-        start = text.find(word, at)
-        if start < 0 or text[at:start].strip():
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
             return None
-        at = start + len(word)
-        spans.append([start, at])
-    return None if text[at:].strip() else spans
+        end = start + len(word)
+        spans.append([start, end])
+    return None if text[end:].strip() else spans

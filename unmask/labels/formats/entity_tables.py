@@ -1,12 +1,12 @@
-"""Tables with entities: a text with spans of characters, or a list of words with a list of tags.
+"""Read tables with entities: a text with character spans, or a list of words with a list of tags.
 
 | columns                    | a cell                                                                               |
 |----------------------------|--------------------------------------------------------------------------------------|
-| spans, entities, labels    | [{"start": 0, "end": 5, "label": "loc"}, …] or [[0, 5, "loc"], …], places in `text`   |
-| tokens + tags or ner_tags  | ["Paris", "is"] and ["B-loc", "O"]; numbers stand for the names in `task.labels`      |
-| predicate (semantic roles) | its number among the words (from 0), 0 and 1 for each word, or the word itself         |
+| spans, entities, labels    | [{"start": 0, "end": 5, "label": "loc"}, …] or [[0, 5, "loc"], …], offsets in `text`  |
+| tokens + tags or ner_tags  | ["Paris", "is"] and ["B-loc", "O"]; numbers are indices into `task.labels`            |
+| predicate (semantic roles) | its word index (from 0), 0 or 1 for each word, or the word itself                     |
 
-With a predicate, words and tags may also be texts with blanks between them, as a csv has them.
+With a predicate, words and tags may also be strings separated by spaces, as in csv files.
 """
 
 import re
@@ -31,7 +31,7 @@ LABELS = ("label", "type", "tag", "entity", "entity_group", "entity_type")
 
 
 def has_entities(source: Source) -> bool:
-    """Whether a table holds lists of words with tags, or texts with spans."""
+    """Return whether a table has lists of words with tags, or texts with spans."""
     row = next((row for _, row in source.rows if any(isinstance(v, list) and v for v in row.values())), {})
     cells = {normalize_name(name): value for name, value in row.items() if isinstance(value, list)}
     names = source.names
@@ -41,67 +41,71 @@ def has_entities(source: Source) -> bool:
     if words and any(len(cells[name]) == len(words[0]) for name in ROLES["tag"] if name in cells):
         return True
     items = [cells[name][0] for name in ROLES["spans"] if cells.get(name)]
-    return bool(names & set(ROLES["text"])) and any(_ends(item) is not None for item in items)
+    return bool(names & set(ROLES["text"])) and any(_parse_span(item) is not None for item in items)
 
 
 def read_table(
     source: Source, columns: Mapping[str, str], labels: Sequence[str], findings: list[Finding], labeled: bool = True
 ) -> list[dict[str, Any]]:
-    found = map_columns(source.columns, ROLES, columns, (), source.path)
-    by_words = "word" in found and ("tag" in found or not labeled or "text" not in found)
+    role_columns = map_columns(source.columns, ROLES, columns, (), source.path)
+    by_words = "word" in role_columns and ("tag" in role_columns or not labeled or "text" not in role_columns)
     needed = ("word", "tag") if by_words else ("text", "spans")
     map_columns(source.columns, ROLES, columns, needed if labeled else needed[:1], source.path)
     if not labeled:
-        found = {role: name for role, name in found.items() if role not in ("tag", "spans")}
+        role_columns = {role: name for role, name in role_columns.items() if role not in ("tag", "spans")}
     records = []
-    for at, row in table_rows(source, EXPECTED):
+    for location, row in table_rows(source, EXPECTED):
         if by_words:
-            record = _of_words(at, row, found, labels, findings)
+            record = _read_words(location, row, role_columns, labels, findings)
         else:
-            text = parse_text(row.get(found["text"]), at, "text", findings)
-            record = {"location": at, "text": text}
-            value = row.get(found.get("spans", ""))
+            text = parse_text(row.get(role_columns["text"]), location, "text", findings)
+            record = {"location": location, "text": text}
+            value = row.get(role_columns.get("spans", ""))
             if labeled:
-                record["spans"] = _spans(value, text, at, findings)
-        if record and ("predicate" in found or _is_role_row(record)):
-            record = set_predicate(record, row.get(found.get("predicate", "")), findings) or {}
+                record["spans"] = _read_spans(value, text, location, findings)
+        if record and ("predicate" in role_columns or _is_role_row(record)):
+            record = set_predicate(record, row.get(role_columns.get("predicate", "")), findings) or {}
         if record:
             records.append(record)
     return records
 
 
 def _is_role_row(record: Mapping[str, Any]) -> bool:
-    """Whether the tags name a predicate among numbered roles: A0 or ARG0, and one V."""
+    """Return whether the tags are semantic roles: A0 or ARG0, and a V."""
     tags = record.get("tags", ())
     return any(re.fullmatch(r"[BIES]-(A|ARG)\d", tag) for tag in tags) and any(tag in ("B-V", "S-V") for tag in tags)
 
 
-def _of_words(
-    at: str, row: Mapping[str, Any], found: Mapping[str, str], labels: Sequence[str], findings: list[Finding]
+def _read_words(
+    location: str,
+    row: Mapping[str, Any],
+    role_columns: Mapping[str, str],
+    labels: Sequence[str],
+    findings: list[Finding],
 ) -> dict[str, Any]:
-    words, tags = row.get(found["word"]), row.get(found.get("tag", ""))
-    if "predicate" in found:
+    words, tags = row.get(role_columns["word"]), row.get(role_columns.get("tag", ""))
+    if "predicate" in role_columns:
         words, tags = (cell.split() if isinstance(cell, str) else cell for cell in (words, tags))
     if not isinstance(words, list) or not words or not all(isinstance(w, str) and w for w in words):
-        what = f"{found['word']} is {words!r:.40}, not a list of words"
-        findings.append(Finding(at, what, '["a", "list", "of", "words"]', kind="no words"))
+        message = f"{role_columns['word']} is {words!r:.40}, not a list of words"
+        findings.append(Finding(location, message, 'write ["a", "list", "of", "words"]', kind="no words"))
         return {}
-    text = row.get(found.get("text", ""))
+    text = row.get(role_columns.get("text", ""))
     spans = find_words(text, words) if isinstance(text, str) else None
     if spans is None:
         text, spans = join_words(words, [True] * len(words))
-    record: dict[str, Any] = {"location": at, "text": text, "words": spans}
+    record: dict[str, Any] = {"location": location, "text": text, "words": spans}
     if tags is None:
         return record
     if not isinstance(tags, list) or len(tags) != len(words):
-        what = f"{len(tags) if isinstance(tags, list) else 'no list of'} tags for {len(words)} words"
-        findings.append(Finding(at, what, "one tag for each word", kind="columns"))
+        message = f"{len(tags) if isinstance(tags, list) else 'no list of'} tags for {len(words)} words"
+        findings.append(Finding(location, message, "write one tag for each word", kind="columns"))
         return {}
     named = [_name(tag, labels) for tag in tags]
     if None in named:
-        what = f"the tag {tags[named.index(None)]!r:.20} is not a name"
+        message = f"the tag {tags[named.index(None)]!r:.20} is not a name"
         hint = "name the tag ids, starting with 0: --labels O,B-PER,I-PER"
-        findings.append(Finding(at, what, hint, kind="numbers"))
+        findings.append(Finding(location, message, hint, kind="numbers"))
         return {}
     return record | {"tags": named}
 
@@ -109,12 +113,12 @@ def _of_words(
 def _name(tag: Any, labels: Sequence[str]) -> str | None:
     if isinstance(tag, str) and tag:
         return tag
-    known = isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(labels)
-    return labels[tag] if known else None
+    is_index = isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(labels)
+    return labels[tag] if is_index else None
 
 
-def _ends(item: Any) -> tuple[Any, Any, Any, Any] | None:
-    """Start, end, label and text (or None) of one span, whichever way it is written."""
+def _parse_span(item: Any) -> tuple[Any, Any, Any, Any] | None:
+    """Return (start, end, label, text or None) of a span in any supported notation, or None."""
     if isinstance(item, list | tuple) and len(item) == 3 and isinstance(item[0], int):
         return item[0], item[1], item[2], None
     if isinstance(item, dict):
@@ -125,62 +129,56 @@ def _ends(item: Any) -> tuple[Any, Any, Any, Any] | None:
     return None
 
 
-def _spans(value: Any, text: str, at: str, findings: list[Finding]) -> list[dict[str, Any]]:
-    """Spans that can be used, in their order; what is wrong with the others is found."""
+def _read_spans(value: Any, text: str, location: str, findings: list[Finding]) -> list[dict[str, Any]]:
+    """Return the valid spans, sorted. Add a finding for each of the others."""
 
-    def wrong(what: str, hint: str, kind: str) -> None:
-        findings.append(Finding(at, what, hint, kind=kind))
+    def report(message: str, hint: str, kind: str) -> None:
+        findings.append(Finding(location, message, hint, kind=kind))
 
     if value is None:
         return []
     if not isinstance(value, list):
-        wrong(f"the spans are {value!r:.40}, not a list", '[{"start": 0, "end": 5, "label": "loc"}]', "spans")
+        report(f"the spans are {value!r:.40}, not a list", 'write [{"start": 0, "end": 5, "label": "loc"}]', "spans")
         return []
     good: list[dict[str, Any]] = []
     for item in value:
-        ends = _ends(item)
-        if (
-            ends is None
-            or any(isinstance(e, bool) or not isinstance(e, int) for e in ends[:2])
-            or ends[2] in ("", None)
-        ):
-            wrong(f"{item!r:.60} is not a valid span", '{"start": 0, "end": 5, "label": "loc"}', "spans")
+        parsed = _parse_span(item)
+        if parsed is None or any(type(offset) is not int for offset in parsed[:2]) or parsed[2] in ("", None):
+            report(f"{item!r:.60} is not a valid span", 'write {"start": 0, "end": 5, "label": "loc"}', "spans")
             continue
-        start, end, label, said = ends
-        where = f"the span {start}–{end} ({label})"
+        start, end, label, span_text = parsed
+        span_name = f"the span {start}–{end} ({label})"
         if start >= end:
-            wrong(f"{where} is empty", "the end is the offset after the last character", "empty span")
+            report(f"{span_name} is empty", "the end is the offset after the last character", "empty span")
         elif start < 0 or end > len(text):
-            wrong(f"{where} is outside the text of {len(text)} characters", _hint(text, said, start), "span outside")
+            message = f"{span_name} is outside the text of {len(text)} characters"
+            report(message, _hint(text, span_text, start), "span outside")
         elif not text[start:end].strip():
-            wrong(f"{where} contains only white space", "remove it", "empty span")
-        elif isinstance(said, str) and said != text[start:end]:
-            what = f"{where} is {text[start:end]!r:.40} in the text, not {said!r:.40}"
-            wrong(what, _hint(text, said, start), "span text")
+            report(f"{span_name} contains only white space", "remove it", "empty span")
+        elif isinstance(span_text, str) and span_text != text[start:end]:
+            message = f"{span_name} is {text[start:end]!r:.40} in the text, not {span_text!r:.40}"
+            report(message, _hint(text, span_text, start), "span text")
         else:
             good.append({"start": start, "end": end, "label": str(label)})
     good.sort(key=lambda s: (s["start"], s["end"]))
     kept: list[dict[str, Any]] = []
     for span in good:
         if kept and kept[-1] == span:
-            continue  # written twice
+            continue  # duplicate
         if kept and span["start"] < kept[-1]["end"]:
             a, b = ("{start}–{end} ({label})".format(**s) for s in (kept[-1], span))
-            wrong(f"the spans {a} and {b} overlap", "a word can have one tag: keep one of them", "overlap")
+            report(f"the spans {a} and {b} overlap", "a word can have one tag: keep one of them", "overlap")
         else:
             kept.append(span)
     return kept
 
 
-def _hint(text: str, said: Any, start: int) -> str:
-    """Where the words that a span names are nearest to its start, or why its places may be others."""
-    places = (
-        [match.start() for match in re.finditer(f"(?={re.escape(said)})", text)]
-        if isinstance(said, str) and said
-        else []
-    )
-    if places:
-        at = min(places, key=lambda place: abs(place - start))
-        return f"its text is at {at}–{at + len(said)}"
-    odd = any(ord(c) > 0xFFFF for c in text)
-    return "count characters, not UTF-16 units: an emoji is one" if odd else "count characters from 0"
+def _hint(text: str, span_text: Any, start: int) -> str:
+    """Return a hint with the occurrence of the span's text nearest to its start, or else about how to count offsets."""
+    if isinstance(span_text, str) and span_text:
+        offsets = [match.start() for match in re.finditer(f"(?={re.escape(span_text)})", text)]
+        if offsets:
+            nearest = min(offsets, key=lambda offset: abs(offset - start))
+            return f"its text is at {nearest}–{nearest + len(span_text)}"
+    astral = any(ord(c) > 0xFFFF for c in text)  # two UTF-16 units each
+    return "count characters, not UTF-16 units: an emoji is one" if astral else "count characters from 0"
