@@ -23,7 +23,7 @@ import json, unmask
 run = unmask.finetune("me/tiny", train="train.csv", task="classify", steps=1, out="run")
 print(json.dumps([run.recipe().init_from, (run.model / "README.md").read_text()]))
 """
-COPY_AGAIN = """
+AGAIN = """
 import json, sys
 from unmask.hub import resolve
 from unmask.runs.keywords import task_recipe
@@ -93,7 +93,7 @@ def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
         start, card = json.loads(done.stdout)
         assert start == f"me/tiny@{FIRST}" and f"me/tiny@{FIRST}" in card
         server.publish("me/tiny", tmp_path / "second", SECOND)
-        done = call(server, tmp_path / "home", "-c", COPY_AGAIN, FIRST, cwd=tmp_path)
+        done = call(server, tmp_path / "home", "-c", AGAIN, FIRST, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kept"] == [start, first]  # the same files, though the hub has newer ones
