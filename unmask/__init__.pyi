@@ -98,7 +98,7 @@ def dry_run_finetune(
     """Estimate a fine-tuning run: columns, labels, lengths, findings, steps, memory and time. Nothing is trained or written."""
 
 def evaluate(
-    model: str | Path,
+    model: Any,
     file: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, str | int] | None = None,
@@ -164,9 +164,10 @@ def info(
     """Describe a run (status, metrics) or a model folder (architecture, heads)."""
 
 def load(
-    model: str | Path,
+    model: Any,
     device: str = "auto",
     backend: str = "auto",
+    batch_size: int | None = None,
 ) -> Predictor:
     """Load a model folder, a run folder or a hub name; the predictor has the methods that the model's heads support."""
 

@@ -202,7 +202,7 @@ def resume_tune(path: str | Path, *, trials: int | None = None, console: Console
 
 
 def evaluate(
-    model: str | Path,
+    model: Any,
     file: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, str | int] | None = None,
@@ -247,8 +247,7 @@ def predict(
     `predicate`: the word whose semantic roles to predict."""
     from unmask.inference.predict import predict_inputs
 
-    loaded = load(model) if isinstance(model, str | Path) else model
-    return predict_inputs(loaded, texts, _names(columns), console or Console(quiet=True), overflow, predicate)
+    return predict_inputs(load(model), texts, _names(columns), console or Console(quiet=True), overflow, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -296,13 +295,14 @@ def search(
     return searching.evaluate_search(index, files, save_run, console) if queries else index.search(query, top_k)
 
 
-def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":
+def load(model: Any, device: str = "auto", backend: str = "auto", batch_size: int | None = None) -> "Predictor":
     """Load a model folder, a run folder or a hub name; the predictor has the methods that the model's heads support.
 
-    `backend`: "onnx" runs an exported folder, without torch."""
-    from unmask.inference.predictor import load as load_predictor
+    `backend`: "onnx" runs an exported folder, without torch. `batch_size`: texts per forward pass."""
+    from unmask.inference import predictor
 
-    return load_predictor(model, device, backend=backend)
+    is_loaded = isinstance(model, predictor.Predictor)
+    return model if is_loaded else predictor.load(model, device, backend=backend, batch_size=batch_size)
 
 
 def export(

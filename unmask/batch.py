@@ -157,17 +157,25 @@ def _optional(rows: list[np.ndarray | None], fill: int) -> np.ndarray | None:
     return None if rows[0] is None else _stack([row for row in rows if row is not None], fill)[0]
 
 
-def batch_by_length(lengths: Sequence[int], max_tokens: int = TOKENS_PER_FORWARD) -> Iterator[list[int]]:
-    """Yield indices in batches of similar length, at most `max_tokens` each including padding.
+def batch_by_length(
+    lengths: Sequence[int], max_tokens: int = TOKENS_PER_FORWARD, batch_size: int | None = None
+) -> Iterator[list[int]]:
+    """Yield indices in batches of similar length, at most `max_tokens` each including padding, or `batch_size` rows if given.
 
     The longest rows come first, so that an out-of-memory error occurs at once. A batch with at least `MIN_TOKENS_PER_FORWARD`
     tokens ends before a row that is much shorter, because its padding would cost more than another forward pass.
 
     >>> list(batch_by_length([3, 9, 4, 8], max_tokens=16)), list(batch_by_length([500, 20, 490, 30]))
     ([[1], [3, 2], [0]], [[0, 2], [3, 1]])
+    >>> list(batch_by_length([3, 9, 4, 8], batch_size=3))
+    [[1, 3, 2], [0]]
     """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    if batch_size:
+        yield from (order[start : start + batch_size] for start in range(0, len(order), batch_size))
+        return
     batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+    for i in order:
         longest = lengths[batch[0]] if batch else 0
         too_short = longest * len(batch) >= MIN_TOKENS_PER_FORWARD and lengths[i] < MIN_LENGTH_RATIO * longest
         if batch and (too_short or longest * (len(batch) + 1) > max_tokens):

@@ -532,3 +532,23 @@ def test_passages_are_ranked_best_first():
     assert "rank" in p.methods()
     with pytest.raises(UserError, match="the passages are str"):
         p.rank("the lakes", "the")
+
+
+def test_batch_size_is_the_number_of_texts_per_forward_pass(folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import unmask
+
+    texts = [f"the list is {'sorted ' * (n % 5)}." for n in range(7)]
+    expected = unmask.load(folder).embed(texts)
+    predictor, sizes = unmask.load(folder, batch_size=3), []
+    encode = type(predictor.engine.model).encode
+
+    def counted(self, batch, *more, **named):
+        sizes.append(len(batch.input_ids))
+        return encode(self, batch, *more, **named)
+
+    monkeypatch.setattr(type(predictor.engine.model), "encode", counted)
+    assert gap(predictor.embed(texts), expected) < 1e-5
+    assert sizes == [3, 3, 1]
+    assert unmask.load(predictor) is predictor
+    with pytest.raises(UserError, match="invalid batch_size 0"):
+        unmask.load(folder, batch_size=0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unmask import __version__, stopping
-from unmask.cli import about, finetuning, pretraining, serving, text, using
+from unmask.cli import about, finetuning, pretraining, searching, serving, text, using
 from unmask.cli.flags import RecipeCommand, renamed_error
 from unmask.cli.help import HelpGroup
 from unmask.console import Console, write
@@ -20,7 +20,7 @@ PANELS = {
     "Data": (finetuning.doctor, text.prepare, text.show_batch, text.TOKENIZER, text.CACHE),
     "Evaluate and predict": (finetuning.evaluate, finetuning.predict, about.info),
     "Use a pre-trained model": (
-        using.fill, using.generate, using.score, using.embed, using.search, using.explain, using.attention, using.next_sentence,
+        using.fill, using.generate, using.score, using.embed, searching.search, using.explain, using.attention, using.next_sentence,
     ),
     "Deploy": (serving.serve, serving.studio, serving.export),
     "Configuration": (about.config, about.env),

@@ -12,6 +12,7 @@ from unmask.cli.flags import only_resume, recipe_flags
 from unmask.cli.options import (
     OUTPUT,
     Backend,
+    BatchSize,
     Device,
     Json,
     Model,
@@ -138,6 +139,8 @@ def evaluate(
             min=1, help="Maximum number of sequences.", show_default="2048", metavar="N", rich_help_panel=ON_TEXT
         ),
     ] = None,
+    device: Device = "auto",
+    batch_size: BatchSize = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
@@ -147,8 +150,9 @@ def evaluate(
     """
     from unmask.cli.show.tables import print_facts, scores
 
+    loaded = unmask.load(model, device, batch_size=batch_size)
     results = unmask.evaluate(
-        model, file, bad_rows=bad_rows, minimal_pairs=minimal_pairs, max_length=max_length, max_rows=max_rows,
+        loaded, file, bad_rows=bad_rows, minimal_pairs=minimal_pairs, max_length=max_length, max_rows=max_rows,
         console=Console(quiet=as_json), **settings,
     )  # fmt: skip
     if as_json:
@@ -182,6 +186,7 @@ def predict(
         ),
     ] = None,
     device: Device = "auto",
+    batch_size: BatchSize = None,
     backend: Backend = "auto",
     out: Annotated[
         Path | None,
@@ -197,7 +202,7 @@ def predict(
     from unmask.cli.show.answers import check_out, print_answers, write_answers
 
     check_out(out)
-    loaded = unmask.load(model, device, backend)
+    loaded = unmask.load(model, device, backend, batch_size)
     given: Any = list(text)
     if text == ["-"]:
         given = sys.stdin

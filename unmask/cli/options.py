@@ -52,6 +52,12 @@ Backend = Annotated[
     Literal["auto", "torch", "onnx"],
     typer.Option(help="Inference engine.", show_default="onnx for an export, else torch", rich_help_panel=MODEL),
 ]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Texts per forward pass.", show_default="about 2,000 tokens", metavar="N", rich_help_panel=MODEL
+    ),
+]
 
 
 def out_option(default: str) -> Any:

@@ -6,19 +6,18 @@ from typing import Annotated, Any, Literal
 import typer
 
 import unmask
-from unmask.cli.flags import recipe_flags
 from unmask.cli.options import (
     OUTPUT,
     Backend,
+    BatchSize,
     Device,
     Json,
     Model,
-    Quiet,
     command,
     print_json,
     split_commas,
 )
-from unmask.console import Console, write
+from unmask.console import write
 from unmask.errors import UserError
 
 Overflow = Annotated[
@@ -62,6 +61,7 @@ def fill(
     ] = None,
     overflow: Overflow = "error",
     device: Device = "auto",
+    batch_size: BatchSize = None,
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
@@ -69,7 +69,7 @@ def fill(
     from unmask.cli.show.render import fills_table
 
     words = None if candidates is None else [word for word in split_commas(candidates) or [] if word]
-    found = unmask.load(model, device, backend).fill(
+    found = unmask.load(model, device, backend, batch_size).fill(
         text, top_k, num_beams=num_beams, max_subwords=max_subwords, candidates=words, overflow=overflow
     )
     return print_json(found[0] if len(found) == 1 else found) if as_json else write(fills_table(found))
@@ -173,6 +173,7 @@ def score(
     text_column: TextColumn = "",
     overflow: Overflow = "error",
     device: Device = "auto",
+    batch_size: BatchSize = None,
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
@@ -185,7 +186,7 @@ def score(
         message = "both texts and --minimal-pairs were given" if text else "no text was given"
         raise UserError(message, hint="unmask score MODEL TEXT, or --minimal-pairs FILE")
     texts, _ = read_texts_or_files(text or [], text_column)  # finds a missing file before the model is loaded
-    loaded: Any = unmask.load(model, device, backend)
+    loaded: Any = unmask.load(model, device, backend, batch_size)
     if minimal_pairs:
         pairs = loaded.minimal_pairs(minimal_pairs, method)
         return print_json(pairs) if as_json else write(pairs_table(pairs))
@@ -224,6 +225,7 @@ def embed(
         ),
     ] = None,
     device: Device = "auto",
+    batch_size: BatchSize = None,
     backend: Backend = "auto",
     out: Annotated[
         Path | None,
@@ -235,7 +237,7 @@ def embed(
     from unmask.inference import vector_files
 
     options = vector_files.EmbedOptions(out, pooling, layer, word, plot, overflow)
-    vector_files.embed(unmask.load(model, device, backend), text, text_column, options, as_json)
+    vector_files.embed(unmask.load(model, device, backend, batch_size), text, text_column, options, as_json)
 
 
 @command(
@@ -288,62 +290,3 @@ def attention(
 
     found = unmask.load(model, device).attention(text, pair)
     return print_json(found) if as_json else write(attention_table(found, layer, head))
-
-
-@command(
-    'unmask search passages.txt "how is a list sorted"',
-    'unmask search reviews.csv "a long film" --column text=review',
-    'unmask search passages.jsonl "how is a list sorted" --embedder runs/finetune/embed-1 --reranker runs/finetune/rank-1 --top-k 5',
-    "unmask search passages.jsonl --queries queries.tsv --qrels qrels.txt --embedder runs/finetune/embed-1",
-    "unmask search passages.jsonl --queries queries.tsv --save-run found.txt       # candidates to fine-tune a re-ranker on",
-)
-@recipe_flags("search")
-def search(
-    passages: Annotated[
-        str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC xml.", metavar="FILE")
-    ],
-    query: Annotated[str, typer.Argument(help="Query.", metavar="[QUERY]", show_default=False)] = "",
-    embedder: Annotated[
-        str | None, typer.Option(help="Also search by embeddings of this model.", metavar="MODEL")
-    ] = None,
-    reranker: Annotated[str | None, typer.Option(help="Re-rank with this cross-encoder.", metavar="MODEL")] = None,
-    bm25: Annotated[bool, typer.Option(help="Search with BM25.")] = True,
-    top_k: Annotated[int, typer.Option(min=1, help="Passages to show.", metavar="N")] = 10,
-    queries: Annotated[
-        str | None, typer.Option(help="File of queries.", metavar="FILE", rich_help_panel="Evaluation")
-    ] = None,
-    qrels: Annotated[
-        str | None,
-        typer.Option(
-            help="Relevance judgments (TREC qrels): print metrics.", metavar="FILE", rich_help_panel="Evaluation"
-        ),
-    ] = None,
-    save_run: Annotated[
-        str | None,
-        typer.Option(
-            help="Write the top 100 passages per query as a TREC run.", metavar="FILE", rich_help_panel="Evaluation"
-        ),
-    ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    **settings: Any,
-) -> None:
-    """Search passages: BM25, embeddings, re-ranking."""
-    console = Console(quiet=quiet or as_json)
-    found = unmask.search(
-        passages, query, embedder=embedder, reranker=reranker, bm25=bm25, top_k=top_k, queries=queries, qrels=qrels,
-        save_run=save_run, console=console, **settings,
-    )  # fmt: skip
-    if as_json:
-        return print_json(found)
-    if isinstance(found, dict):
-        from unmask.cli.show.tables import scores
-
-        if qrels:
-            scores(found)
-        return write(save_run) if save_run else None
-    if not found:
-        console.say("no passage contains a word of the query")
-    for hit in found:
-        text = " ".join(hit["text"].split())
-        write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")

@@ -28,6 +28,7 @@ TopK = tuple[np.ndarray, np.ndarray]
 class Engine(Protocol):
     config: ModelConfig
     kind: str  # "torch" or "onnx"
+    batch_size: int | None  # rows per forward pass; None: as many as fill a number of tokens
     forward_lock: ForwardLock
 
     @property

@@ -54,6 +54,7 @@ def open_engine(source: str | Path, device: str = "auto") -> tuple[OnnxEngine, P
 
 class OnnxEngine:
     kind = "onnx"
+    batch_size: int | None = None
 
     def __init__(self, folder: Path, device: str = "auto"):
         self.manifest = _read_manifest(folder / FILE)
@@ -152,7 +153,7 @@ class OnnxEngine:
         if any(example.prefix_length is not None for example in examples):
             raise self.unsupported("prefix mask")
         pad = pad_id_of(self.config)
-        for group in batch_by_length([len(example) for example in examples], TOKENS_PER_PASS):
+        for group in batch_by_length([len(example) for example in examples], TOKENS_PER_PASS, self.batch_size):
             counts = [len(examples[i].labels.get(LABEL_POSITIONS, ())) for i in group]
             for part in _split_by_total(group, counts, max_positions):
                 yield part, collate_numpy([examples[i] for i in part], pad)

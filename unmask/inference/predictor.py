@@ -63,13 +63,19 @@ BACKENDS = ("auto", "torch", "onnx")
 
 @activity("loading the model")
 def load(
-    path: str | PathLike[str], device: str = "auto", say: Callable[[str], None] | None = None, backend: str = "auto"
+    path: str | PathLike[str],
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
+    backend: str = "auto",
+    batch_size: int | None = None,
 ) -> Predictor:
     """Load a model folder, a run folder, a checkpoint or a hub name.
 
     An unfinished run loads its last checkpoint, with a message to `say` (default: stderr). `backend`: "onnx" runs an exported graph
-    without torch; "auto" chooses it for an exported folder.
+    without torch; "auto" chooses it for an exported folder. `batch_size`: rows per forward pass; None: about 2,000 tokens.
     """
+    if batch_size is not None and batch_size < 1:
+        raise UserError(f"invalid batch_size {batch_size}", expected="1 or more")
     if backend not in BACKENDS:
         raise UserError(f"invalid backend {backend!r}", expected=", ".join(BACKENDS))
     log = say or Console().say
@@ -78,6 +84,7 @@ def load(
         backend = "onnx" if is_export(source) else "torch"
     engine: Engine
     engine, folder = import_module(f"unmask.inference.{backend}_engine").open_engine(source, device)
+    engine.batch_size = batch_size
     try:
         tokenizer = Tokenizer.load(source, engine.config.vocab_size)
     except UserError as error:

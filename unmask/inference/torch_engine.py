@@ -44,6 +44,7 @@ class TorchEngine:
     """
 
     kind = "torch"
+    batch_size: int | None = None
 
     def __init__(self, model: Model, device: str = "auto"):
         self.device = pick_device(device)
@@ -148,7 +149,7 @@ class TorchEngine:
     def _batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch]]:
         """Yield (indices of examples, their batch). The forward lock is held until the next batch is requested."""
         pad = pad_id_of(self.config)
-        for group in batch_by_length([len(example) for example in examples]):
+        for group in batch_by_length([len(example) for example in examples], batch_size=self.batch_size):
             batch = collate([examples[i] for i in group], pad).to(self.device)
             with self.forward_lock():
                 yield group, batch

@@ -35,6 +35,8 @@ class Model(nn.Module):
     (torch.Size([1, 50]), torch.Size([1, 2]))
     """
 
+    batch_size: int | None = None  # of predictions during training, see `tasks.task.Backend`
+
     def __init__(self, config: ModelConfig, heads: Iterable[str] = ("mlm",)):
         super().__init__()
         self.config = config

@@ -52,6 +52,7 @@ class Backend(Protocol):
     """Computes the outputs of rows: a Model, or an engine of `inference/`, which may work without torch."""
 
     config: ModelConfig
+    batch_size: int | None  # rows per forward pass; None: as many as fill TOKENS_PER_FORWARD
 
     def forward_rows(
         self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
@@ -236,7 +237,7 @@ class Task:
             return Outputs([np.array(ids, np.int64) for ids in generated], examples, record_index)
         values: list[np.ndarray] = [np.empty(0)] * len(examples)
         done = 0
-        for group in batch_by_length([len(e) for e in examples]):
+        for group in batch_by_length([len(e) for e in examples], batch_size=model.batch_size):
             outputs = model.forward_rows(self.forward, [examples[n] for n in group], self.tokenizer.pad)
             for n, value in zip(group, outputs):
                 values[n] = value[: len(examples[n])] if self.SPEC.output_per == "token" else value
