@@ -56,13 +56,13 @@ MAY_NAME_TASKS = (
 )  # fmt: skip
 # The same words with another meaning: a command, a column of a file, a key of an answer, the recipe of a demonstration.
 OTHER_MEANING = {
-    "cli/using.py": {"rank"},
+    "cli/searching.py": {"rank"},
     "cli/show/answers.py": {"answer"},
     "inference/filling.py": {"answer"},
     "inference/search.py": {"rank"},
     "labels/formats/conll.py": {"tag"},
     "labels/formats/entity_tables.py": {"tag"},
-    "runs/quickstart.py": {"classify", "unmask.tasks.classify.baseline"},
+    "runs/quickstart.py": {"classify", "unmask.tasks.classify.linear", "unmask.tasks.classify.targets"},
     "text/columns.py": {"answer"},
 }
 # Places that still ask for a task by its name, or read what it has learnt. This list may only shrink.

@@ -98,6 +98,12 @@ class TaskRecipe(Section):
         shown="10% of --train",
         metavar="FILE",
     )
+    unlabeled: list[str] = setting(
+        [],
+        "Unlabeled text for self-training of the linear model; needs --blend linear. Repeatable.",
+        ("finetune",),
+        metavar="FILE",
+    )
     test: list[str] = setting([], "Test file, evaluated once after training. Repeatable.", LABELED, metavar="FILE")
     dev_fraction: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = setting(
         0.1, "Fraction of the training records used as dev set if there is no dev file."
@@ -155,6 +161,9 @@ class TaskRecipe(Section):
     )
     teacher: str = setting(
         "", "Teacher for distillation, fine-tuned on the same task.", ("finetune",), panel="Model", metavar="MODEL"
+    )
+    blend: Literal["none", "linear"] = setting(
+        "none", "linear: add the logits of a linear model on n-grams to the encoder's.", ("finetune",), panel="Model"
     )
     patience: CountOrZero = setting(
         0,

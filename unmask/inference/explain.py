@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from unmask.model.generation import GenerationConfig
 from unmask.model.generation_state import decoder_start_rows, lm_head_name
 from unmask.model.model import Model
 from unmask.tasks import inputs
+from unmask.tasks.blend import Blend
 from unmask.tasks.task import Task
 from unmask.text.token_text import display_token, display_tokens
 
@@ -48,6 +50,7 @@ class ExplainTarget:
     value: ValueFunction
     num_target_tokens: int = 0  # at the end of the row; they belong to the target and are never masked
     logits_per_row: int = 0  # limits the batch size for generated text
+    finish: Callable[[Explanation], Explanation] = lambda explanation: explanation  # adds what is not in the network
 
 
 def explain(
@@ -91,7 +94,8 @@ def explain(
             of_row, of_baseline = value(torch.cat([ids, baseline]), segments.repeat(2, 1)).tolist()
     tokens = [Attribution(k.token, k.start, k.end, k.segment, s) for k, s in zip(explained.tokens, scores.tolist())]
     delta = float(scores.sum()) - (of_row - of_baseline)
-    return Explanation(tokens, explained.target, of_row, of_baseline, f"integrated gradients, {steps} steps", delta)
+    name = f"integrated gradients, {steps} steps"
+    return explained.finish(Explanation(tokens, explained.target, of_row, of_baseline, name, delta))
 
 
 def _copy_modules(model: Model) -> Model:
@@ -187,7 +191,31 @@ def _explain_prediction(
         values = task.forward(model, batch)
         return torch.stack([values[index] for index in indices]).sum(0)
 
-    return ExplainTarget(*rows[selected.row], selected.name, value)
+    explain_target = ExplainTarget(*rows[selected.row], selected.name, value)
+    if task.blend is not None:
+        texts, label = explain_target.example.texts or outputs.examples[0].texts, selected.indices[0][0]
+        explain_target.finish = partial(_add_blend, task.blend, texts, label)
+    return explain_target
+
+
+def _add_blend(blend: Blend, texts: Sequence[str], label: int, encoder: Explanation) -> Explanation:
+    """Add the contributions of n-grams to the tokens that they overlap."""
+    weight, (constant, spans) = blend.weights["encoder"], blend.attributions(texts, label)
+    scores = [weight * token.score for token in encoder.tokens]
+    for number, start, end, value in spans:
+        overlaps = [
+            max(0, min(end, token.end) - max(start, token.start)) if token.segment == number else 0
+            for token in encoder.tokens
+        ]
+        for n, overlap in enumerate(overlaps):
+            scores[n] += value * overlap / max(1, sum(overlaps))
+    value = weight * encoder.value + constant + sum(value for *_, value in spans)
+    baseline = weight * encoder.baseline + constant
+    return replace(
+        encoder, value=value, baseline=baseline, delta=sum(scores) - (value - baseline),
+        tokens=[replace(token, score=score) for token, score in zip(encoder.tokens, scores)],
+        method=f"{encoder.method}, and weights of n-grams",
+    )  # fmt: skip
 
 
 def _with_tokens(reader: Reader, row: Example) -> tuple[Example, list[Token]]:

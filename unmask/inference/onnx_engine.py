@@ -30,7 +30,7 @@ from unmask.registry import TASKS
 
 FILE, VERSION = "export.json", 1
 POSITIONS, OLD_POSITIONS = "positions", "at"  # optional input of a vocabulary head, and its name in version 0.1
-PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
+PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json", "linear.safetensors"]
 # Per forward pass: the activations fit into a CPU's cache, about 10% faster than 4096 (docs/log.md).
 TOKENS_PER_PASS = 1024
 DEVICES = {"auto": "CPUExecutionProvider", "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}

@@ -35,6 +35,7 @@ PATTERNS = [
     "model*.safetensors",
     "model.safetensors.index.json",
     "heads.safetensors",
+    "linear.safetensors",
     "generator/*",
     "unmask.json",  # of a fine-tuned task; the files below are those of sentence-transformers
     "modules.json",

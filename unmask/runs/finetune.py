@@ -33,7 +33,7 @@ from unmask.runs.part import (
     seconds_per_prediction,
     training_notes,
 )
-from unmask.tasks import aux_mlm, on_model
+from unmask.tasks import aux_mlm, blend, on_model
 from unmask.tasks.intervals import intervals
 from unmask.train import checkpoint
 from unmask.train.fit import Evaluation, State, describe, standard_error_margin
@@ -256,6 +256,10 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
     details: dict[str, Any] = {}
     confidence: dict[str, Any] = {}
     on_model.fold_scale_into_head(task, model)
+    if part.recipe.task.blend != "none":
+        task.blend = blend.blend_class(task.SPEC).fit(task, model, sets, part.unlabeled)
+        console.say(task.blend.note or "trained the linear model on the labeled records")
+    part_scores = blend.PartScores(task, part.recipe)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
@@ -264,6 +268,7 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
             outputs = task.compute_outputs(model, records, update)
         for text in task.windowing.truncation_notes(len(records)):
             console.warn(f"{name}: {text}")
+        part_scores.add(name, outputs, records)
         if name == "dev":
             task.task_state |= task.calibrate(outputs, records)
         predictions = task.extend_predictions(model, task.decode(outputs), records)
@@ -273,7 +278,8 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
         lines = [{"location": r["location"], **p} for r, p in zip(records, predictions)]
         text = "".join(json.dumps(line, ensure_ascii=False, default=plain) + "\n" for line in lines)
         write_text(run.path / f"{prefix}{name}.predictions.jsonl", text)
-    return results | {"intervals": confidence}, details
+    parts = {"parts": part_scores.rows} if part_scores.rows else {}
+    return results | {"intervals": confidence} | parts, details
 
 
 def run_banner(part: Part, run: Run) -> str:

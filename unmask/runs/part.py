@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.data import Cache, read_cached
 from unmask.settings import deep_merge
-from unmask.tasks import aux_mlm, on_model, teacher
+from unmask.tasks import aux_mlm, blend, on_model, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks import objective as task_objective
 from unmask.tasks.objective import TaskObjective, objective_of
@@ -56,6 +56,7 @@ class Part:
     sets: RecordSets
     notes: list[str]
     description: str = ""  # of the training records, in one line
+    unlabeled: list[str] = field(default_factory=list)  # texts for self-training
     teacher: "Predictor | None" = None  # released once its logits are computed
     seconds: float | None = None  # per prediction of a dev record, once measured
 
@@ -131,6 +132,7 @@ def prepare(
     aux_mlm.check(recipe, config, task_class.SPEC)
     augment.check(recipe, config, task_class.name)
     teacher.check(recipe, task_class.SPEC)
+    blend.check(recipe, task_class.SPEC)
     recipe = resolve_settings(recipe, config, task_class, sets)
     tokenizer = Tokenizer.load(recipe.init_from, config.vocab_size)
     # The split depends on a state fitted on all records, also in a resumed run.
@@ -153,8 +155,9 @@ def prepare(
             f"none of the {len(sets.train):,} training records yields a training example",
             hint="run unmask doctor on the files to see the reasons",
         )
+    unlabeled = blend.read_unlabeled(recipe, task)
     model, model_notes = load_model(recipe, task, config, weights)
-    return Part(recipe, task, model, sets, notes + model_notes, fitted.description)
+    return Part(recipe, task, model, sets, notes + model_notes, fitted.description, unlabeled)
 
 
 def resolve_settings(recipe: Recipe, config: ModelConfig, task_class: type[Task], sets: RecordSets) -> Recipe:

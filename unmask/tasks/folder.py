@@ -13,6 +13,7 @@ from unmask.model.sentence import write as write_sentence
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.renamed import upgrade, upgrade_task_state
+from unmask.tasks.blend import load_blend
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import MIN_LENGTH, Task
 from unmask.text.tokenizer import Tokenizer
@@ -20,7 +21,7 @@ from unmask.text.tokenizer import Tokenizer
 FILE, VERSION = "unmask.json", 2
 TRAINING_ONLY_FIELDS = {  # settings that are not saved with the model
     "train", "dev", "test", "dev_fraction", "dev_seed", "num_seeds", "baseline", "baseline_lr", "teacher", "aux_mlm", "augment_mlm",
-    "patience", "selection_margin",
+    "patience", "selection_margin", "blend", "unlabeled",
 }  # fmt: skip
 
 
@@ -28,6 +29,8 @@ def save_task(task: Task, folder: Path) -> None:
     settings = task.settings.model_dump(mode="json", exclude=TRAINING_ONLY_FIELDS, exclude_defaults=True)
     values = {"version": VERSION, "task": task.name, "settings": settings, "task_state": task.task_state}
     write_json(folder / FILE, values)
+    if task.blend:
+        task.blend.save(folder)
     if (sentence := task.bound.sentence) and task.config and not FAMILIES[task.config.family].unmask_only:
         # transformers supports the family, so sentence-transformers can load the folder too.
         write_sentence(folder, sentence, task.config.hidden)
@@ -52,6 +55,7 @@ def load_task(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer
         task_class, task_state = detected
         task = task_class(Recipe(), tokenizer, task_state)
     task.bind(config)
+    task.blend = load_blend(task, Path(folder))
     return task
 
 

@@ -94,6 +94,7 @@ class TaskSpec:
     view: str = "json"  # how a prediction is shown: labels, tags, span, choices, ranking, text, vector; json = a table
     settings: type[Section] | None = None  # `task.<name>` of a recipe, for a third-party task
     baseline: str = ""  # "module:function", imported when needed
+    blend: str = ""  # "module:class" (tasks/blend.py): supports --blend
     extend_predictions: str = (
         ""  # "module:function": (task, model, predictions, records) → predictions for the final score
     )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from unmask.model.model import Model
+    from unmask.tasks.blend import Blend
     from unmask.tasks.terms import Term
 
 Prediction = dict[str, Any]
@@ -68,6 +69,7 @@ class Outputs:
     values: list[np.ndarray]  # per row
     examples: list[Example]
     record_index: np.ndarray  # (rows,) index of the record that each row belongs to
+    unblended: Outputs | None = None  # the encoder's own, if these are blended
 
     def record_means(self) -> np.ndarray:
         """Return (records, …): the mean of each record's values over its windows."""
@@ -111,6 +113,7 @@ class Task:
     name: str
     heads: tuple[str, ...]  # of the model; `bind` resolves "lm|mlm" to the one that the model's family has
     config: ModelConfig | None = None  # of the model; set by `bind`
+    blend: Blend | None = None  # changes the outputs of the model (--blend)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -238,13 +241,14 @@ class Task:
         values: list[np.ndarray] = [np.empty(0)] * len(examples)
         done = 0
         for group in batch_by_length([len(e) for e in examples], batch_size=model.batch_size):
-            outputs = model.forward_rows(self.forward, [examples[n] for n in group], self.tokenizer.pad)
-            for n, value in zip(group, outputs):
+            rows = model.forward_rows(self.forward, [examples[n] for n in group], self.tokenizer.pad)
+            for n, value in zip(group, rows):
                 values[n] = value[: len(examples[n])] if self.SPEC.output_per == "token" else value
             done += len(group)
             if update:
                 update(done, len(examples), "")
-        return Outputs(values, examples, record_index)
+        outputs = Outputs(values, examples, record_index)
+        return self.blend.apply(outputs) if self.blend else outputs
 
     def decode(self, outputs: Outputs) -> list[Prediction]:
         """Return one prediction per record."""

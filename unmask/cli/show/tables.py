@@ -135,11 +135,15 @@ def task_results(results: dict[str, Any]) -> None:
         others.setdefault("mean ± std (95% CI)" if has_interval else "mean ± std", {})[
             f"{row['set']} {row['score']}"
         ] = f"{row['mean']:.4f}{spread}"
-    for row in results.get("baselines", ()):
+    for row in [*results.get("parts", ()), *results.get("baselines", ())]:
         found = {f"{row['split']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
-        others[row["baseline"]] = found
+        others.setdefault(row["baseline"], {}).update(found)
     table = _table(
-        "set", "records>", "metric", "median seed>" if results.get("seeds") else ">", *(f"{o}>" for o in others)
+        "set",
+        "records>",
+        "metric",
+        "median seed>" if results.get("seeds") else "blend>" if results.get("parts") else ">",
+        *(f"{o}>" for o in others),
     )
     for name in ("dev", "test"):
         for key, value in (results.get(name) or {}).items():

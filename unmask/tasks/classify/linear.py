@@ -9,7 +9,10 @@ label. It needs scikit-learn, but not torch.
 """
 
 import json
+import re
 import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from unmask.tasks.task import Records
 from unmask.text.segmentation import detect_common_language
 
 FILE = "linear.safetensors"
+TENSORS = ("ngrams", "idf", "weights", "bias", "blend_weights")
 NUM_FOLDS = 3
 MIN_RECORDS_TO_DROP_RARE_TERMS = 200  # with fewer records, terms that occur once are kept
 UNSEEN_LABEL_LOGIT = -30.0  # of a label without training records
@@ -44,14 +48,15 @@ NGRAMS: dict[str, dict[str, Any]] = {  # settings of TfidfVectorizer
 class TfidfFeatures(TransformerMixin, BaseEstimator):
     """TF-IDF of word unigrams and bigrams, or of characters. The features of a pair are those of both texts, |a - b| and a * b."""
 
-    def __init__(self, min_df: int = 2):
-        self.min_df = min_df
+    def __init__(self, min_df: int = 2, max_features: int | None = None):
+        self.min_df, self.max_features = min_df, max_features
 
     def fit(self, records: Records, y: Any = None) -> "TfidfFeatures":
         texts = [r[role] for r in records for role in ("text", "pair") if role in r]
         is_chinese = detect_common_language(t[:200] for t in texts) == "zh"  # true for Japanese too
         self.unit_, self.paired_ = "char" if is_chinese else "word", any("pair" in r for r in records)
-        self.vectorizer_ = TfidfVectorizer(min_df=self.min_df, sublinear_tf=True, **NGRAMS[self.unit_]).fit(texts)
+        limits = {"min_df": self.min_df, "max_features": self.max_features}
+        self.vectorizer_ = TfidfVectorizer(sublinear_tf=True, **limits, **NGRAMS[self.unit_]).fit(texts)
         return self
 
     @classmethod
@@ -79,16 +84,33 @@ class LinearModel:
         """`weights`: (features, labels). `C`: the regularization that cross-validation chose; None: the default."""
         self.features, self.weights, self.bias = features, weights.astype(np.float32), bias.astype(np.float32)
         self.regularization = C
+        self.blend_weights = (0.0, 1.0)  # of the encoder and of this model, see blend.py
 
     def logits(self, records: Records) -> np.ndarray:
         """Return (N, labels), or (N, 1) for numbers."""
         return np.asarray(self.features.transform(list(records)) @ self.weights + self.bias, np.float64)
 
+    def attributions(self, texts: Sequence[str], label: int) -> list[tuple[int, int, int, float]]:
+        """Return (index of the text, start, end, contribution) of each n-gram in one record: their sum is the logit minus the bias."""
+        record, vectorizer = dict(zip(("text", "pair"), texts)), self.features.vectorizer_
+        products = self.features.transform([record]).toarray()[0] * self.weights[:, label]
+        contributions = products.reshape(-1, len(vectorizer.vocabulary_)).sum(0)
+        found = [
+            (number, start, end, vectorizer.vocabulary_[ngram])
+            for number, text in enumerate(texts)
+            for ngram, start, end in ngram_spans(text, self.features.unit_)
+            if ngram in vectorizer.vocabulary_
+        ]
+        counts = Counter(index for *_, index in found)
+        return [
+            (number, start, end, float(contributions[index] / counts[index])) for number, start, end, index in found
+        ]
+
     @classmethod
     def fit(cls, task_state: dict[str, Any], train: Records) -> "LinearModel":
         target_type, records = TARGETS[task_state.get("target", "single_label")](task_state), list(train)
         estimator, (parameter, values), scoring = _search_space(target_type)
-        y = _encode_targets(target_type, records)
+        y = encode_targets(target_type, records)
         pipeline = make_pipeline(TfidfFeatures(1 if len(records) < MIN_RECORDS_TO_DROP_RARE_TERMS else 2), estimator)
         can_search = len(records) >= 10 * NUM_FOLDS and (y.dtype.kind != "i" or np.bincount(y).max() >= NUM_FOLDS)
         name = f"{type(estimator).__name__.lower()}__{parameter}"
@@ -107,6 +129,7 @@ class LinearModel:
         tensors = {
             "ngrams": np.frombuffer(ngrams, np.uint8), "idf": vectorizer.idf_.astype(np.float32),
             "weights": np.ascontiguousarray(self.weights), "bias": self.bias,
+            "blend_weights": np.array(self.blend_weights),
         }  # fmt: skip
         save_file(tensors, folder / FILE, {"unit": self.features.unit_, "paired": str(int(self.features.paired_))})
 
@@ -116,18 +139,39 @@ class LinearModel:
         try:
             with safe_open(path, "numpy") as file:
                 metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in ("ngrams", "idf", "weights", "bias")}
+                tensors = {name: file.get_tensor(name) for name in TENSORS}
             ngrams = json.loads(tensors["ngrams"].tobytes())
             unit, paired = metadata["unit"], metadata["paired"] == "1"
             num_features = len(ngrams) * (4 if paired else 1)
-            shapes = [tensors[name].shape for name in ("idf", "weights", "bias")]
-            if unit not in NGRAMS or shapes != [(len(ngrams),), (num_features, num_labels), (num_labels,)]:
+            shapes = [tensors[name].shape for name in ("idf", "weights", "bias", "blend_weights")]
+            if unit not in NGRAMS or shapes != [(len(ngrams),), (num_features, num_labels), (num_labels,), (2,)]:
                 raise ValueError(f"shapes {shapes} do not fit {len(ngrams):,} n-grams and {num_labels} labels")
             features = TfidfFeatures.restore(unit, paired, ngrams, tensors["idf"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             hint = "copy the model folder again, or fine-tune again"
             raise UserError(f"cannot read {path}: {first_line(error)}", hint=hint) from None
-        return cls(features, tensors["weights"], tensors["bias"])
+        model = cls(features, tensors["weights"], tensors["bias"])
+        model.blend_weights = tuple(tensors["blend_weights"].tolist())
+        return model
+
+
+def ngram_spans(text: str, unit: str) -> Iterator[tuple[str, int, int]]:
+    """Yield (n-gram, start, end) as TfidfVectorizer analyzes a text, with offsets in characters.
+
+    >>> list(ngram_spans("A good film", "word"))
+    [('good', 2, 6), ('film', 7, 11), ('good film', 2, 11)]
+    >>> list(ngram_spans("好  电", "char"))[:3]
+    [('好', 0, 1), (' ', 1, 3), ('电', 3, 4)]
+    """
+    pattern = r"\b\w\w+\b" if unit == "word" else r"\s\s+|."
+    matches = [(match[0], *match.span()) for match in re.finditer(pattern, text.lower(), re.DOTALL)]
+    if unit == "char":  # scikit-learn reads a run of whitespace as one space
+        matches = [(" " if len(piece) > 1 else piece, start, end) for piece, start, end in matches]
+    shortest, longest = NGRAMS[unit]["ngram_range"]
+    for n in range(shortest, longest + 1):
+        for i in range(len(matches) - n + 1):
+            pieces = [piece for piece, *_ in matches[i : i + n]]
+            yield (" " if unit == "word" else "").join(pieces), matches[i][1], matches[i + n - 1][2]
 
 
 def _search_space(target_type: SingleLabel) -> tuple[Any, tuple[str, list[float]], str]:
@@ -141,7 +185,7 @@ def _search_space(target_type: SingleLabel) -> tuple[Any, tuple[str, list[float]
     return logistic, ("C", [1, 10, 100]), "f1_macro" if weights else "accuracy"
 
 
-def _encode_targets(target_type: SingleLabel, records: Records) -> np.ndarray:
+def encode_targets(target_type: SingleLabel, records: Records) -> np.ndarray:
     if isinstance(target_type, Regression):
         return np.array([r["label"] for r in records], np.float64)
     if isinstance(target_type, MultiLabel):

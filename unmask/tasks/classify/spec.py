@@ -29,6 +29,7 @@ SPEC = TaskSpec(
         "imbalance": "to give rare labels more weight: --set task.classify.class_weight=balanced",
     },
     baseline="unmask.tasks.classify.baseline:baseline",
+    blend="unmask.tasks.classify.blend:LinearBlend",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
     training=Training(equal_record_weights=True, token_masking=True, aux_mlm=True, augmentable_fields=("text", "pair")),
 )

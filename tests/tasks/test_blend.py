@@ -1,0 +1,219 @@
+"""`--blend linear`: an encoder and a linear model on n-grams predict as one model, everywhere; `--unlabeled` trains the linear one."""
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from near import gap
+from runs import tiny
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import unmask
+from unmask.errors import UserError
+from unmask.tasks.blend import PARTS
+from unmask.tasks.classify.linear import FILE, LinearModel, ngram_spans
+from unmask.tasks.classify.self_training import self_train
+from unmask.train.run import Run
+
+pytestmark = pytest.mark.usefixtures("no_report")
+TEXTS = ["anna saw a lovely film", "bob saw a dull and poor film", "a film"]
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def make_rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    rows = []
+    for n in range(count):
+        words = tiny.GOOD if n % 2 else tiny.BAD
+        text = f"{rng.choice(tiny.NAMES)} saw a {rng.choice(words)} film number {n + 1000 * seed}"
+        rows.append({"text": text, "label": "pos" if n % 2 else "neg"})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.model_folder(tmp_path_factory.mktemp("start"))
+
+
+@pytest.fixture(scope="module")
+def run(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("blend")
+    files: dict[str, Any] = {
+        name: write_jsonl(folder / f"{name}.jsonl", make_rows(count, seed))
+        for seed, (name, count) in enumerate({"train": 40, "dev": 120, "test": 60}.items())
+    }
+    return unmask.finetune(start, **files, blend="linear", steps=4, out=folder / "run", overrides=["task.patience=0"])
+
+
+def test_results_contain_each_part_alone_and_both_together(run: Run) -> None:
+    results = run.results()
+    assert [(row["baseline"], row["split"]) for row in results["parts"]] == [
+        (f"{part} alone", split) for split in ("dev", "test") for part in PARTS
+    ]
+    linear = next(r for r in results["parts"] if r["baseline"] == "linear alone" and r["split"] == "test")
+    assert linear["accuracy"] > 0.95 and results["test"]["accuracy"] > 0.95  # the encoder is hardly trained
+
+
+def test_prediction_is_the_weighted_sum_of_both_logits(run: Run) -> None:
+    predictor = unmask.load(run.model)
+    blend = predictor.require_task().blend
+    assert blend is not None
+    theirs = AutoModelForSequenceClassification.from_pretrained(run.model).eval()  # the encoder alone
+    tokenizer, linear = AutoTokenizer.from_pretrained(run.model), LinearModel.load(run.model, 2)
+    temperature = predictor.require_task().task_state["temperature"]
+    for text, prediction in zip(TEXTS, predictor.predict(TEXTS)):
+        with torch.no_grad():
+            encoder = theirs(**tokenizer(text, return_tensors="pt")).logits[0].numpy()
+        logits = blend.weights["encoder"] * encoder + blend.weights["linear"] * linear.logits([{"text": text}])[0]
+        expected = np.exp(logits / temperature) / np.exp(logits / temperature).sum()
+        assert gap(list(prediction["scores"].values()), expected) < 1e-4
+
+
+def test_exported_model_predicts_the_same(run: Run, tmp_path: Path) -> None:
+    unmask.export(run.model, out=tmp_path / "onnx")
+    assert (tmp_path / "onnx" / FILE).is_file()
+    expected = [p["probability"] for p in unmask.load(run.model).predict(TEXTS)]
+    assert gap([p["probability"] for p in unmask.load(tmp_path / "onnx").predict(TEXTS)], expected) < 1e-4
+
+
+def test_explanation_adds_up_to_the_blended_logit(run: Run) -> None:
+    predictor = unmask.load(run.model)
+    text = "anna saw a lovely film"
+    explanation = predictor.explain(text, target="pos", steps=30)
+    task = predictor.require_task()
+    assert gap(explanation.value, task.compute_outputs(predictor.engine, [{"text": text}]).values[0][1]) < 1e-4
+    assert abs(explanation.delta) < 0.05 * abs(explanation.value - explanation.baseline)
+    best = max(explanation.tokens, key=lambda token: token.score)
+    assert text[best.start : best.end] == "lovely", explanation.tokens
+
+
+def test_damaged_file_is_reported(run: Run, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run.model, tmp_path / "model")
+    (tmp_path / "model" / FILE).write_bytes(b"nothing")
+    with pytest.raises(UserError, match=f"cannot read .*{FILE}"):
+        unmask.load(tmp_path / "model")
+    with pytest.raises(UserError, match="do not fit"):
+        LinearModel.load(run.model, 3)
+
+
+@pytest.mark.parametrize("target", ["several", "number", "pair"])
+def test_other_problem_types_blend_too(target: str, start: Path, tmp_path: Path) -> None:
+    rows = make_rows(120)
+    random.Random(3).shuffle(rows)
+    for row in rows:
+        is_good = row["label"] == "pos"
+        if target == "several":
+            row["label"] = ["film", "good"] if is_good else ["film"]
+        elif target == "number":
+            row["label"] = 4.5 if is_good else 1.5
+        else:
+            row["pair"] = "a good film"
+    train, test = (write_jsonl(tmp_path / f"{n}.jsonl", rows[n::2]) for n in range(2))
+    settings = ["task.classify.problem_type=regression"] if target == "number" else []
+    trained = unmask.finetune(
+        start, train=train, test=test, blend="linear", steps=2, overrides=settings, out=tmp_path / "run"
+    )
+    metric = {"several": "micro_f1", "number": "r2", "pair": "accuracy"}[target]
+    linear = next(r for r in trained.results()["parts"] if r["baseline"] == "linear alone" and r["split"] == "test")
+    assert linear[metric] > 0.9, linear
+    again = unmask.evaluate(trained.model, test)
+    assert gap(again[metric], trained.results()["test"][metric]) < 1e-6
+
+
+def test_unsupported_combinations_are_rejected(start: Path, tmp_path: Path) -> None:
+    conll = tmp_path / "a.conll"
+    conll.write_text("anna B-PER\nsaw O\n\n" * 30)
+    with pytest.raises(UserError, match="the task tag does not support it"):
+        unmask.finetune(start, task="tag", train=conll, blend="linear")
+    train = write_jsonl(tmp_path / "train.jsonl", make_rows(40))
+    text = tmp_path / "text.txt"
+    text.write_text("anna saw a film\n")
+    with pytest.raises(UserError, match="--blend linear"):
+        unmask.finetune(start, train=train, unlabeled=text)
+    pairs = write_jsonl(tmp_path / "pairs.jsonl", [row | {"pair": "a film"} for row in make_rows(40)])
+    with pytest.raises(UserError, match="records with one text and one label"):
+        unmask.finetune(start, train=pairs, unlabeled=text, blend="linear")
+
+
+# ------------------------------------------------------------------------------------------------ self-training
+
+
+def synonym_texts(count: int, seed: int) -> list[dict[str, Any]]:
+    """Texts of two topics with 40 words each; a few labeled texts contain only some of the words."""
+    rng = random.Random(seed)
+    topics = {"sea": [f"sea{n}x" for n in range(40)], "sky": [f"sky{n}x" for n in range(40)]}
+    filler = [f"word{n}x" for n in range(30)]
+    labels = [rng.choice(list(topics)) for _ in range(count)]
+    return [
+        {"text": " ".join(rng.sample(topics[label], 4) + rng.sample(filler, 6)), "label": label} for label in labels
+    ]
+
+
+def accuracy(model: LinearModel, rows: list[dict[str, Any]]) -> float:
+    return float(np.mean([["sea", "sky"][k] == r["label"] for k, r in zip(model.logits(rows).argmax(-1), rows)]))
+
+
+def test_unlabeled_texts_help_when_labels_are_few() -> None:
+    state, test = {"labels": ["sea", "sky"]}, synonym_texts(400, 9)
+    train, unlabeled = synonym_texts(16, 1), [row["text"] for row in synonym_texts(1500, 2)]
+    trained = self_train(state, train, unlabeled)
+    assert trained.model is not None
+    alone, together = accuracy(LinearModel.fit(state, train), test), accuracy(trained.model, test)
+    assert together > 0.85 and together > alone + 0.1, (alone, together)
+
+
+def test_texts_of_another_domain_are_left_out() -> None:
+    state, train = {"labels": ["sea", "sky"]}, synonym_texts(40, 1)
+    foreign = [" ".join(random.Random(n).sample([f"other{k}x" for k in range(50)], 10)) for n in range(500)]
+    assert self_train(state, train, foreign).model is None
+    mixed = [*foreign, *(row["text"] for row in synonym_texts(500, 2))]
+    trained = self_train(state, train, mixed)
+    assert trained.model is not None and int(re.search(r"(\d+) are unlike", trained.note)[1]) in range(500, 550)
+    assert accuracy(trained.model, synonym_texts(200, 9)) > 0.9
+
+
+def test_cross_validation_rejects_self_training_that_hurts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The labels depend on one word, which two dimensions cannot represent, so the teacher predicts at random."""
+    monkeypatch.setattr("unmask.tasks.classify.self_training.DIMENSIONS", 2)
+    rng = random.Random(0)
+    rows = [row | {"label": rng.choice(["sea", "sky"])} for row in synonym_texts(1200, 1)]
+    for row in rows:
+        row["text"] += f" {row['label']}mark"
+    trained = self_train({"labels": ["sea", "sky"]}, rows[:200], [row["text"] for row in rows[200:]])
+    assert trained.model is None and "cross-validation" in trained.note, trained.note
+
+
+def test_unlabeled_file_reaches_the_model(start: Path, tmp_path: Path) -> None:
+    train = write_jsonl(tmp_path / "train.jsonl", make_rows(40))
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{row['text']} lately\n" for row in make_rows(300, 5)))
+    settings: dict[str, Any] = {"train": train, "blend": "linear", "steps": 2}
+    trained = unmask.finetune(
+        start, **settings, unlabeled=text, out=tmp_path / "run", overrides=["data.document_boundary=line"]
+    )
+    linear = LinearModel.load(trained.model, 2)
+    assert "lately" in linear.features.vectorizer_.vocabulary_  # occurs only in the unlabeled text
+
+
+@pytest.mark.parametrize("unit", ["word", "char"])
+def test_ngram_spans_are_those_of_the_vectorizer(unit: str) -> None:
+    text = "Good films,  and don't\nbad  films 这家 餐厅" if unit == "word" else "这家 餐厅  很好吃\n\nOK"
+    model = LinearModel.fit({"labels": ["a", "b"]}, [{"text": text, "label": "a"}, {"text": f"{text} z", "label": "b"}])
+    model.features.unit_ = unit
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from unmask.tasks.classify.linear import NGRAMS
+
+    expected = TfidfVectorizer(**NGRAMS[unit]).build_analyzer()(text)
+    assert sorted(ngram for ngram, *_ in ngram_spans(text, unit)) == sorted(expected)

@@ -1,0 +1,104 @@
+"""A blend: the encoder's logits of a record plus those of another model of the same record (`--blend`).
+
+A task that supports it names a class in `SPEC.blend`. The blend changes the outputs of the encoder, so decoding, calibration,
+metrics, the server and exported models need not know about it. Its file is saved next to the encoder's weights; transformers
+opens the folder and predicts with the encoder alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from unmask.errors import UserError
+from unmask.recipe import Recipe
+
+if TYPE_CHECKING:
+    from unmask.labels.record_sets import RecordSets
+    from unmask.labels.records import Record
+    from unmask.tasks.spec import TaskSpec
+    from unmask.tasks.task import Backend, Outputs, Task
+
+
+PARTS = ("encoder", "linear")
+
+
+class Blend(Protocol):
+    FILE: str  # in the model folder
+    weights: dict[str, float]  # of `PARTS`
+    note: str  # about the fit, for the console
+
+    @classmethod
+    def check_unlabeled(cls, task: Any) -> None:
+        """Raise UserError if the task cannot use unlabeled text."""
+        ...
+
+    @classmethod
+    def fit(cls, task: Any, model: Backend, sets: RecordSets, unlabeled: Sequence[str] = ()) -> Blend:
+        """Fit the other model on the training records, and the weights of both on the dev records, if there are enough."""
+        ...
+
+    @classmethod
+    def load(cls, folder: Path, num_labels: int) -> Blend: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def attributions(self, texts: Sequence[str], label: int) -> tuple[float, list[tuple[int, int, int, float]]]:
+        """Return the other part's constant, and what parts of the texts add to a label: (index of the text, start, end, value)."""
+        ...
+
+    def apply(self, outputs: Outputs, part: str = "both") -> Outputs:
+        """Return the blended outputs. `part`: one of `PARTS` returns the outputs of that part alone."""
+        ...
+
+
+def check(recipe: Recipe, spec: TaskSpec) -> None:
+    """Raise UserError if the task does not support --blend."""
+    if recipe.task.blend != "none" and not spec.blend:
+        raise UserError(f"--blend {recipe.task.blend}: the task {spec.name} does not support it", hint="remove --blend")
+    if recipe.task.unlabeled and recipe.task.blend == "none":
+        raise UserError("--unlabeled trains the linear model of a blend", hint="add --blend linear")
+
+
+def read_unlabeled(recipe: Recipe, task: Task) -> list[str]:
+    """Return the texts of --unlabeled."""
+    if not recipe.task.unlabeled:
+        return []
+    from unmask.text.corpus import Corpus
+
+    blend_class(task.SPEC).check_unlabeled(task)
+    return [document.text for document in Corpus(recipe.task.unlabeled, recipe.data)]
+
+
+def blend_class(spec: TaskSpec) -> type[Blend]:
+    return EntryPoint(spec.name, spec.blend, "").load()
+
+
+def load_blend(task: Task, folder: Path) -> Blend | None:
+    """Return the blend that a model folder contains, or None."""
+    if not task.SPEC.blend:
+        return None
+    blend = blend_class(task.SPEC)
+    return blend.load(folder, len(task.bound.labels) or 1) if (folder / blend.FILE).is_file() else None
+
+
+class PartScores:
+    """Scores of the parts of a blend, each calibrated by itself. Rows have the format of `baselines` in results.json."""
+
+    def __init__(self, task: Task, recipe: Recipe):
+        self.task, self.recipe = task, recipe
+        self.rows: list[dict[str, Any]] = []
+        self.calibrations: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+
+    def add(self, split: str, outputs: Outputs, records: Sequence[Record]) -> None:
+        if self.task.blend is None or outputs.unblended is None:
+            return
+        for part in PARTS:
+            own = self.task.blend.apply(outputs.unblended, part)
+            if split == "dev":
+                self.calibrations[part] = self.task.calibrate(own, records)
+            task = type(self.task)(self.recipe, self.task.tokenizer, self.task.task_state | self.calibrations[part])
+            scores = task.score(task.decode(own), records)
+            self.rows.append({"baseline": f"{part} alone", "split": split, "records": len(records), **scores})

@@ -1,0 +1,106 @@
+"""Blend of an encoder and a linear model on n-grams (`--blend linear`).
+
+The two make different mistakes: n-grams need few labels, the encoder reads word order and context. Each part's logits are divided by
+its temperature and averaged. The share of each part is chosen by the loss on the dev set; with few dev records both count the same,
+because a choice among so few would be noise (docs/log.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from unmask.errors import UserError
+from unmask.labels.record_sets import RecordSets
+from unmask.labels.records import Record
+from unmask.tasks.classify.linear import FILE, LinearModel, encode_targets
+from unmask.tasks.classify.self_training import SelfTraining, self_train
+from unmask.tasks.classify.targets import Regression, SingleLabel
+from unmask.tasks.classify.task import Classify
+from unmask.tasks.metrics import MIN_CALIBRATION_RECORDS, fit_temperature, nll
+from unmask.tasks.task import Backend, Outputs
+
+MIN_DEV_RECORDS = 100  # to choose the share of the encoder; with fewer it is 0.5
+SHARES = np.linspace(0, 1, 11)  # of the encoder
+
+
+class LinearBlend:
+    FILE = FILE
+
+    def __init__(self, linear: LinearModel, encoder_weight: float, linear_weight: float, note: str = ""):
+        self.linear, self.weights = linear, {"encoder": encoder_weight, "linear": linear_weight}
+        self.note = note
+
+    @classmethod
+    def check_unlabeled(cls, task: Classify) -> None:
+        if type(task.target_type) is not SingleLabel or task.task_state.get("pair"):
+            raise UserError(
+                "--unlabeled needs records with one text and one label",
+                expected="no text pairs, no list of labels, no numbers to predict",
+                hint="remove --unlabeled",
+            )
+
+    @classmethod
+    def fit(cls, task: Classify, model: Backend, sets: RecordSets, unlabeled: Sequence[str] = ()) -> LinearBlend:
+        state = {k: v for k, v in task.task_state.items() if k not in ("temperature", "thresholds", "mean", "sd")}
+        trained = self_train(state, sets.train, unlabeled) if unlabeled else SelfTraining(None, "")
+        linear, records = trained.model or LinearModel.fit(state, sets.train), sets.dev or sets.train
+        encoder_logits, linear_logits = task.compute_outputs(model, records).record_means(), linear.logits(records)
+        weights = fit_weights(task, encoder_logits, linear_logits, records, bool(sets.dev))
+        return cls(linear, *weights, trained.note)
+
+    @classmethod
+    def load(cls, folder: Path, num_labels: int) -> LinearBlend:
+        linear = LinearModel.load(folder, num_labels)
+        return cls(linear, *linear.blend_weights)
+
+    def save(self, folder: Path) -> None:
+        self.linear.blend_weights = (self.weights["encoder"], self.weights["linear"])
+        self.linear.save(folder)
+
+    def attributions(self, texts: Sequence[str], label: int) -> tuple[float, list[tuple[int, int, int, float]]]:
+        weight, bias = self.weights["linear"], float(self.linear.bias[label])
+        spans = self.linear.attributions(texts, label)
+        return weight * bias, [(number, start, end, weight * value) for number, start, end, value in spans]
+
+    def apply(self, outputs: Outputs, part: str = "both") -> Outputs:
+        if not outputs.examples:
+            return outputs
+        first_rows = np.unique(outputs.record_index, return_index=True)[1]
+        texts = [outputs.examples[row].texts for row in first_rows]
+        linear_logits = self.linear.logits([dict(zip(("text", "pair"), each)) for each in texts])
+        weights = self.weights if part == "both" else {"encoder": 0.0, "linear": 0.0, part: 1.0}
+        values = [
+            weights["encoder"] * value + weights["linear"] * linear_logits[record]
+            for value, record in zip(outputs.values, outputs.record_index)
+        ]
+        return replace(outputs, values=values, unblended=outputs)
+
+
+def fit_weights(
+    task: Classify, encoder: np.ndarray, linear: np.ndarray, records: Sequence[Record], are_dev: bool
+) -> tuple[float, float]:
+    """Return the weights of encoder and linear model, given their logits (N, labels) of the records."""
+    is_number = isinstance(task.target_type, Regression)
+    known = [n for n, r in enumerate(records) if is_number or set(task.target_type.names(r)) <= set(task.labels)]
+    y_true = encode_targets(task.target_type, [records[n] for n in known])
+    encoder, linear = encoder[known], linear[known]
+    if is_number:
+        losses = [np.square(share * encoder + (1 - share) * linear - y_true[:, None]).mean() for share in SHARES]
+        scales = (1.0, 1.0)
+    else:
+        scales = _scale(encoder, y_true, are_dev), _scale(linear, y_true, are_dev)
+        mixed = [share * encoder / scales[0] + (1 - share) * linear / scales[1] for share in SHARES]
+        losses = [nll(logits, y_true, 1.0) for logits in mixed]
+    share = float(SHARES[int(np.argmin(losses))]) if are_dev and len(known) >= MIN_DEV_RECORDS else 0.5
+    return share / scales[0], (1 - share) / scales[1]
+
+
+def _scale(logits: np.ndarray, y_true: np.ndarray, are_dev: bool) -> float:
+    """Return the temperature of the logits, or with few records or those of training their standard deviation."""
+    if are_dev and len(y_true) >= MIN_CALIBRATION_RECORDS and (temperature := fit_temperature(logits, y_true)) != 1.0:
+        return temperature
+    return float((logits - logits.mean(-1, keepdims=True) if y_true.ndim == 1 else logits).std()) or 1.0
