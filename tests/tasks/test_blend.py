@@ -14,6 +14,7 @@ from runs import tiny
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import unmask
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.tasks.blend import PARTS
 from unmask.tasks.classify.linear import FILE, LinearModel, ngram_spans
@@ -144,6 +145,17 @@ def test_unsupported_combinations_are_rejected(start: Path, tmp_path: Path) -> N
     pairs = write_jsonl(tmp_path / "pairs.jsonl", [row | {"pair": "a film"} for row in make_rows(40)])
     with pytest.raises(UserError, match="records with one text and one label"):
         unmask.finetune(start, train=pairs, unlabeled=text, blend="linear")
+
+
+def test_texts_without_words_leave_the_encoder_alone(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"text": "? !" if n % 2 else "! ?", "label": str(n % 2)} for n in range(12)]
+    train = write_jsonl(tmp_path / "train.jsonl", rows)
+    console = Console()
+    trained = unmask.finetune(start, train=train, blend="linear", steps=1, out=tmp_path / "run", console=console)
+    assert "the encoder is used alone" in " ".join(capsys.readouterr().err.split())
+    assert not (trained.model / FILE).exists()
 
 
 # ------------------------------------------------------------------------------------------------ self-training

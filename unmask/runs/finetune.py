@@ -257,8 +257,7 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
     confidence: dict[str, Any] = {}
     on_model.fold_scale_into_head(task, model)
     if part.recipe.task.blend != "none":
-        task.blend = blend.blend_class(task.SPEC).fit(task, model, sets, part.unlabeled)
-        console.say(task.blend.note or "trained the linear model on the labeled records")
+        task.blend = blend.fit_blend(task, model, sets, part.unlabeled, console)
     part_scores = blend.PartScores(task, part.recipe)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:

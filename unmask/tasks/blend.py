@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.recipe import Recipe
 
@@ -74,6 +75,17 @@ def read_unlabeled(recipe: Recipe, task: Task) -> list[str]:
 
 def blend_class(spec: TaskSpec) -> type[Blend]:
     return EntryPoint(spec.name, spec.blend, "").load()
+
+
+def fit_blend(task: Task, model: Backend, sets: RecordSets, unlabeled: Sequence[str], console: Console) -> Blend | None:
+    """Fit the blend of a trained encoder. Return None, with a warning, if the texts have no words to learn from."""
+    try:
+        blend = blend_class(task.SPEC).fit(task, model, sets, unlabeled)
+    except ValueError as error:  # raised by scikit-learn
+        console.warn(f"--blend: no linear model can be trained on these texts, so the encoder is used alone: {error}")
+        return None
+    console.say(blend.note or f"linear model: trained on {len(sets.train):,} labeled records")
+    return blend
 
 
 def load_blend(task: Task, folder: Path) -> Blend | None:
