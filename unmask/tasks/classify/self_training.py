@@ -38,6 +38,7 @@ MIN_SIMILARITY_QUANTILE = (
 )
 MIN_RECORDS_FOR_GATE = 100  # with fewer labels, cross-validation is too noisy to decide
 TEACHER_C, STUDENT_ALPHA = 10.0, 3.0
+CS = (1.0, 10.0, 100.0)  # regularizations of the model trained on the labels alone, as in linear.py
 
 
 @dataclass
@@ -87,7 +88,7 @@ def self_train(task_state: dict[str, Any], train: Records, unlabeled: Sequence[s
     note = f"self-training on {used:,} unlabeled texts"
     if texts.num_dropped:
         note += f"; {texts.num_dropped:,} are unlike the labeled ones and left out"
-    if used < len(records) or ((gain := _gain(target_type, texts, records, y)) is not None and gain < 0):
+    if used < len(records) or ((gain := _gain(target_type, texts, records, y)) is not None and gain <= 0):
         reason = "too few texts are left" if used < len(records) else f"cross-validation: {gain:+.1%} accuracy"
         return SelfTraining(None, f"no self-training on the unlabeled texts: {reason}")
     weights, bias = texts.fit(y, np.arange(len(y)), num_labels)
@@ -101,16 +102,18 @@ def _gain(target_type: SingleLabel, texts: _Texts, records: Records, y: np.ndarr
     """Return the cross-validated accuracy of self-training minus that of the labels alone; None with few labels."""
     if len(y) < MIN_RECORDS_FOR_GATE or np.bincount(y).max() < NUM_FOLDS:
         return None
-    correct = np.zeros((2, len(y)))
+    alone = np.zeros((len(CS), len(y)))  # correct predictions for each regularization
+    together = np.zeros(len(y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
         for fit_rows, test_rows in StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=0).split(y, y):
-            alone = LogisticRegression(C=TEACHER_C, max_iter=1000).fit(texts.labeled[0][fit_rows], y[fit_rows])
+            rows, held_out = texts.labeled[0][fit_rows], texts.labeled[0][test_rows]
+            for n, C in enumerate(CS):
+                model = LogisticRegression(C=C, max_iter=1000).fit(rows, y[fit_rows])
+                alone[n, test_rows] = model.predict(held_out) == y[test_rows]
             weights, bias = texts.fit(y[fit_rows], fit_rows, len(target_type.labels))
-            together = np.asarray(texts.labeled[0][test_rows] @ weights + bias).argmax(-1)
-            correct[0, test_rows] = alone.predict(texts.labeled[0][test_rows]) == y[test_rows]
-            correct[1, test_rows] = together == y[test_rows]
-    return float(correct[1].mean() - correct[0].mean())
+            together[test_rows] = np.asarray(held_out @ weights + bias).argmax(-1) == y[test_rows]
+    return float(together.mean() - alone.mean(1).max())
 
 
 def _logits(model: LogisticRegression, vectors: np.ndarray, num_labels: int) -> np.ndarray:
