@@ -1,4 +1,4 @@
-"""A fine-tuned folder in transformers and sentence-transformers: what it gives there for the records that we answer."""
+"""Predictions of a fine-tuned model directory in transformers and sentence-transformers, to compare with ours."""
 
 from pathlib import Path
 from typing import Any
