@@ -1,4 +1,4 @@
-"""Mistakes in labelled files, each in a real file: found with file and line, all in one pass, with what to do about it."""
+"""Mistakes in labeled files: each is reported with file, line and hint, all in one pass."""
 
 import json
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ RECORD = {"text": "a film", "label": "pos"}
 class Case:
     files: dict[str, str | bytes]
     location: str  # file:line
-    words: str  # of what is said
-    hint: str  # of what to do
+    words: str  # in the message
+    hint: str  # in the hint
     error: bool = True
     options: dict[str, object] = field(default_factory=dict)
 
@@ -93,36 +93,42 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("task", "name"), OTHERS)
-def test_other_tasks_files(task: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_found(OTHERS[task, name], examine(OTHERS[task, name], tmp_path, monkeypatch, task))
+def test_mistakes_in_files_of_other_tasks_are_reported(
+    task: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_reported(OTHERS[task, name], run_doctor(OTHERS[task, name], tmp_path, monkeypatch, task))
 
 
-def examine(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, task: str = "classify") -> dict:
+def run_doctor(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, task: str = "classify") -> dict:
     monkeypatch.chdir(folder)
     for name, content in case.files.items():
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return api.doctor(list(case.files), task=task, **case.options)  # type: ignore[arg-type]
 
 
-def assert_found(case: Case, found: dict) -> None:
-    hits = [f for f in found["findings"] if f["location"] == case.location and case.words in f["message"]]
-    assert hits, found["findings"]
+def assert_reported(case: Case, report: dict) -> None:
+    hits = [f for f in report["findings"] if f["location"] == case.location and case.words in f["message"]]
+    assert hits, report["findings"]
     assert any(case.hint in hit["hint"] and hit["error"] == case.error for hit in hits), hits
-    assert found["errors"] >= 1 if case.error else found["warnings"] >= 1
+    assert report["errors"] >= 1 if case.error else report["warnings"] >= 1
 
 
 @pytest.mark.parametrize("name", CLASSIFY)
-def test_found_with_file_line_and_fix(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_found(CLASSIFY[name], examine(CLASSIFY[name], tmp_path, monkeypatch))
+def test_mistake_is_reported_with_file_line_and_hint(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_reported(CLASSIFY[name], run_doctor(CLASSIFY[name], tmp_path, monkeypatch))
 
 
-def test_a_good_file_has_no_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_file_has_no_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case({"train.csv": csv(*GOOD), "test.csv": csv(("other", "pos"), ("words", "neg"))}, "", "", "")
-    found = examine(case, tmp_path, monkeypatch)
-    assert found["findings"] == [] and found["records"] == {"train": 30, "dev": 0, "test": 2}
+    report = run_doctor(case, tmp_path, monkeypatch)
+    assert report["findings"] == [] and report["records"] == {"train": 30, "dev": 0, "test": 2}
 
 
-def test_all_in_one_pass_and_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_mistakes_are_reported_in_one_pass_with_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.csv").write_text(csv(*GOOD, ("", "pos"), ("a", "b", "c"), ("fine", "Pos")))
     Path("test.csv").write_text(csv(("x", "never"), ("what a film 3", "pos")))
@@ -134,8 +140,8 @@ def test_all_in_one_pass_and_the_exit_code(tmp_path: Path, monkeypatch: pytest.M
         assert words in result.stdout, words
     Path("train.csv").write_text(csv(*GOOD, ("fine", "Pos")))
     result = CliRunner().invoke(app, ["doctor", "--train", "train.csv", "--json"])
-    found = json.loads(result.stdout)
-    assert result.exit_code == 0 and found["warnings"] == 2 and found["errors"] == 0
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0 and report["warnings"] == 2 and report["errors"] == 0
     with pytest.raises(UserError, match="no file"):
         api.doctor([])
     many = csv(*GOOD, *[(f"t {n}", "") for n in range(500)])
@@ -145,15 +151,15 @@ def test_all_in_one_pass_and_the_exit_code(tmp_path: Path, monkeypatch: pytest.M
     assert lines[0] == "train: train.csv (530 records)" and len(lines) == 3
     assert lines[1].startswith("error: 500 × no label: train.csv:32: no label; fill it in")
     assert lines[1].endswith("also train.csv:33, train.csv:34 …") and "--json lists each of them" in lines[2]
-    found = json.loads(CliRunner().invoke(app, ["doctor", "train.csv", "--task", "classify", "--json"]).stdout)
-    assert found["errors"] == len(found["findings"]) == 500
-    assert [row["location"] for row in found["findings"]] == [f"train.csv:{n}" for n in range(32, 532)]
+    report = json.loads(CliRunner().invoke(app, ["doctor", "train.csv", "--task", "classify", "--json"]).stdout)
+    assert report["errors"] == len(report["findings"]) == 500
+    assert [row["location"] for row in report["findings"]] == [f"train.csv:{n}" for n in range(32, 532)]
     good = [{"text": text, "label": label} for text, label in GOOD]
     Path("train.jsonl").write_text(jsonl(*good) + '{"text": \n' * 12_000)  # lines that never become records
     assert len(api.doctor(["train.jsonl"], task="classify")["findings"]) == 12_000
 
 
-def test_the_terminal_says_what_each_file_is_for_and_the_worst_last(
+def test_terminal_shows_the_split_of_each_file_and_the_most_serious_finding_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
