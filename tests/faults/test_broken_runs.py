@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-from unmask.train.make_run import Run
+from unmask.train.run import Run
 
 from unmask import UserError
 from unmask.cli import app
