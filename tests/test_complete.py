@@ -74,7 +74,7 @@ def test_a_task_is_complete(name: str) -> None:
         )
     if name not in recorded_tasks():
         missing.append(
-            f"tests/golden/recordings.py, FINETUNE: no case of {name!r}; add one, its file in `rows` and its question in ASKED, "
+            f"tests/golden/recordings.py, FINETUNE: no case of {name!r}; add one, its file in `rows` and its inputs in INPUTS, "
             "then run python tests/golden/recordings.py CASE"
         )
     assert not missing, "\n".join(missing)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-from unmask.train.run import Run
 
 from unmask import UserError
 from unmask.cli import app
+from unmask.train.run import Run
 
 RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "init_from": "runs/a/model"}
 TASK = {"name": "classify", "train": ["a.csv"]}
