@@ -41,10 +41,8 @@ def package(name):
 def rows(tokenizer, texts):
     """Return a padded batch of texts of different lengths for both libraries."""
     encodings = tokenizer.encode_batch(texts)
-    batch = collate([Example(np.array([tokenizer.cls, *e.input_ids, tokenizer.sep])) for e in encodings], tokenizer.pad)
-    keep = (
-        torch.arange(batch.input_ids.shape[1])[None] < torch.tensor([[len(e.input_ids) + 2] for e in encodings])
-    ).long()
+    batch = collate([Example(np.array([tokenizer.cls, *e.ids, tokenizer.sep])) for e in encodings], tokenizer.pad)
+    keep = (torch.arange(batch.input_ids.shape[1])[None] < torch.tensor([[len(e.ids) + 2] for e in encodings])).long()
     return batch, {"input_ids": batch.input_ids, "attention_mask": keep}, keep.bool()
 
 
