@@ -63,12 +63,12 @@ def inline(path: Path) -> list[str]:
     return [code for code in re.findall(r"`([^`\n]+)`", prose) if code.partition(" ")[0] in PROGRAMS and " " in code]
 
 
-def verbs(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def all_commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Return ("tokenizer train", its click command), … for the whole command line."""
     command = command or get_command(app)
     if hasattr(command, "commands"):
         for name, child in command.commands.items():
-            yield from verbs(child, (*path, name))
+            yield from all_commands(child, (*path, name))
     else:
         yield " ".join(path), command
 
@@ -82,20 +82,20 @@ def examples(help: str) -> list[str]:
 
 def small(arguments: list[str]) -> list[str]:
     """Reduce a command: pre-training takes two steps, and a new model gets a small shape. The files are already small."""
-    verb, rest = arguments[0], list(arguments[1:])
-    for option, value in (LESS | ({"--vocab-size": "300"} if verb == "prepare" else {})).items():
+    command, rest = arguments[0], list(arguments[1:])
+    for option, value in (LESS | ({"--vocab-size": "300"} if command == "prepare" else {})).items():
         rest = [value if n and rest[n - 1] == option else a for n, a in enumerate(rest)]
-    if verb not in ("pretrain", "tune") or "--resume" in rest:
-        return [verb, *rest]
-    budget = BUDGETS if verb == "pretrain" else {"--minutes"}
+    if command not in ("pretrain", "tune") or "--resume" in rest:
+        return [command, *rest]
+    budget = BUDGETS if command == "pretrain" else {"--minutes"}
     rest = [a for n, a in enumerate(rest) if a not in budget and not (n and rest[n - 1] in budget)]
-    if verb == "tune":
-        return [verb, *rest, *([] if "--trials" in rest else ["--trials=1"])]
+    if command == "tune":
+        return [command, *rest, *([] if "--trials" in rest else ["--trials=1"])]
     rest += ["--steps=2", "--batch-size=4", "--set=train.max_eval_examples=16", "--set=train.threads=1"]
     rest += [] if "--max-length" in rest else ["--max-length=32"]
     if "--from" not in rest:
         rest += [f"--set=model.{k}={v}" for k, v in SHAPE.items() if not any(f"model.{k}=" in a for a in rest)]
-    return [verb, *rest]
+    return [command, *rest]
 
 
 def redirected(arguments: list[str]) -> tuple[list[str], str]:
@@ -170,12 +170,12 @@ CHECKED = {
 def check_spelling(line: str) -> None:
     """Check that the command exists, if one is named, and has the named flags."""
     words = shlex.split(line, comments=True)
-    known = dict(verbs())
+    known = dict(all_commands())
     depth = 2 if len(words) > 2 and " ".join(words[1:3]) in known else 1
     name = " ".join(words[1 : 1 + depth])
     if name == "--help":
         return
-    assert name in known, f"no verb {name!r}: {line}"
+    assert name in known, f"no command {name!r}: {line}"
     flags = {flag for option in known[name].params for flag in (*option.opts, *option.secondary_opts)} | {"--help"}
     unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in flags]
     assert not unknown, f"{name} has no {unknown}: {line}"

@@ -72,8 +72,8 @@ def page(context: BrowserContext, url: str) -> Iterator[Page]:
     new_page.goto(url)
     yield new_page
     assert new_page.evaluate("window.broken") == [] and new_page.evaluate("window.owned === undefined")
-    refused = "status of 422"  # the model does not support the view; Chromium logs every such response
-    assert [line for line in messages if refused not in line] == []
+    unsupported = "status of 422"  # the model does not support the view; Chromium logs every such response
+    assert [line for line in messages if unsupported not in line] == []
 
 
 def go(page: Page, view: str, model: str = "", second: str = "") -> None:

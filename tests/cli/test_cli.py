@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.documented import verbs
+from tests.documented import all_commands
 from unmask import renamed
 from unmask.cli import PANELS, app
 from unmask.cli.flags import settings_of_command
@@ -35,7 +35,7 @@ def test_choices_and_defaults_are_shown() -> None:
     assert "UNIT" in shown and "Choices: token, word, span, ngram, phrase." in shown
 
 
-@pytest.mark.parametrize("name", [name for name, _ in verbs()])
+@pytest.mark.parametrize("name", [name for name, _ in all_commands()])
 def test_help_fits_80_columns_and_shows_no_python_types(name: str) -> None:
     shown = run(*name.split(), "--help", columns=80).output
     assert not re.search(r"<(bool|str|int|float|list|path|file)|\{[A-Z]", shown), shown

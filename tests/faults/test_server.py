@@ -175,7 +175,7 @@ def test_body_of_200_mb_is_rejected_without_buffering_it(kind: str, running: Ser
     with PeakMemory(running.process.pid) as memory:
         answer = httpx.post(f"{running.url}/models/mlm", content=body, headers=headers, timeout=60)
     assert answer.status_code == 413 and error_of(answer)["code"] == "body_too_large"
-    assert memory.peak < 20 * MB, f"{memory.most / MB:.1f} MB"
+    assert memory.peak < 20 * MB, f"{memory.peak / MB:.1f} MB"
 
 
 def test_too_many_inputs_or_tokens_are_rejected(running: Server) -> None:

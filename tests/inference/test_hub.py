@@ -30,7 +30,7 @@ from unmask.runs.keywords import task_recipe
 def read(name):
     return (resolve(name, ["*.safetensors"]) / "model.safetensors").read_bytes().hex()
 kept, new = task_recipe("", recipe="run/recipe.yaml").init_from, task_recipe("me/tiny").init_from
-print(json.dumps({"kept": [kept, read(kept)], "new": [new, read(new)], "asked": read("me/tiny@" + sys.argv[1])}))
+print(json.dumps({"kept": [kept, read(kept)], "new": [new, read(new)], "first": read("me/tiny@" + sys.argv[1])}))
 """
 
 
@@ -97,4 +97,4 @@ def test_run_pins_the_commit_of_its_base_model(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["kept"] == [start, first]  # the pinned files, although the hub has newer ones
-    assert result["new"] == [f"me/tiny@{SECOND}", second] and result["asked"] == first != second
+    assert result["new"] == [f"me/tiny@{SECOND}", second] and result["first"] == first != second

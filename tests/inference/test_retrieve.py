@@ -178,9 +178,9 @@ def test_two_named_columns_are_not_read_as_id_and_text(tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(f"{head}\na long and dull film,bad\na joy to watch,good\n", "utf-8")
         assert read_texts(str(tmp_path / "a.csv"), []) == {"1": "a long and dull film", "2": "a joy to watch"}
     (tmp_path / "b.csv").write_text("words,verdict\na long and dull film,bad\na joy to watch,good\n", "utf-8")
-    with pytest.raises(UserError, match="no column for 'text'") as refused:
+    with pytest.raises(UserError, match="no column for 'text'") as caught:
         read_texts(str(tmp_path / "b.csv"), [])
-    assert refused.value.hint == "pass --column text=NAME"
+    assert caught.value.hint == "pass --column text=NAME"
     flags = [str(tmp_path / "b.csv"), "dull", "--column", "text=words"]
     assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # following the hint works
     assert (
