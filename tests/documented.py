@@ -48,13 +48,13 @@ def fenced(path: Path) -> list[tuple[str, str]]:
 
 def commands(path: Path) -> list[str]:
     """Return the lines of `bash` blocks, and whole `python` blocks with a marker as their first line."""
-    found = []
+    lines = []
     for language, block in fenced(path):
         if language == "python":
-            found.append(PYTHON + block)
+            lines.append(PYTHON + block)
         elif language == "bash":
-            found += [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
-    return found
+            lines += [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    return lines
 
 
 def inline(path: Path) -> list[str]:
@@ -216,15 +216,15 @@ class Session:
             several = ["torch.distributed.run", "--standalone", *words[1:at], *small(words[at:])]
             subprocess.run([sys.executable, "-m", *several], check=True, capture_output=True, timeout=300)
         else:
-            given = ""
+            stdin = ""
             if program in PIPED:  # cat FILE | unmask …
                 assert words[2:4] == ["|", "unmask"], line
-                given, words = PIPED[program](words[1], "rt", encoding="utf-8").read(), words[3:]
+                stdin, words = PIPED[program](words[1], "rt", encoding="utf-8").read(), words[3:]
             check_spelling(shlex.join(words))
-            return self.unmask(words[1:], line, given, settings)
+            return self.unmask(words[1:], line, stdin, settings)
         return ""
 
-    def unmask(self, arguments: list[str], line: str, given: str, settings: dict[str, str]) -> str:
+    def unmask(self, arguments: list[str], line: str, stdin: str, settings: dict[str, str]) -> str:
         if arguments[0] in ("serve", "studio"):
             if self.keep:
                 self.address = self.servers.enter_context(served(arguments, settings))
@@ -234,7 +234,7 @@ class Session:
             return ""
         arguments, file = redirected(arguments)
         expanded = [path for a in arguments for path in (sorted(map(str, Path().glob(a))) if "*" in a else [a])]
-        result = CliRunner().invoke(app, small(expanded), input=given, env=settings)
+        result = CliRunner().invoke(app, small(expanded), input=stdin, env=settings)
         assert result.exit_code == 0, (line, result.output, result.exception)
         if file:
             Path(file).write_text(result.stdout, "utf-8")

@@ -92,7 +92,7 @@ def test_third_party_metric_is_loaded_by_entry_point(tmp_path: Path, monkeypatch
     (info / "entry_points.txt").write_text("[unmask.metrics]\nprecision_at_1 = graders:FIRST\n")
     monkeypatch.setattr(metrics, "THIRD_PARTY", Registry("metrics", {}))
     metric.cache_clear()
-    assert metric("precision_at_1") == Metric("precision_at_1"), "nobody has declared it yet"
+    assert metric("precision_at_1") == Metric("precision_at_1"), "the metric is not declared yet"
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(metrics, "THIRD_PARTY", Registry("metrics", {}))
     metric.cache_clear()

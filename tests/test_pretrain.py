@@ -124,7 +124,7 @@ def test_resume_writes_a_missing_report(store: TokenStore, tmp_path: Path) -> No
     whole = run.log.read_text()
     assert json.loads(whole.splitlines()[-1])["event"] == "end"
     unmask.resume(run.path)
-    assert run.log.read_text() == whole, "a finished run is not touched"
+    assert run.log.read_text() == whole, "a finished run was changed"
 
 
 def test_resume_after_a_kill_during_the_report(
@@ -216,7 +216,7 @@ def test_chinese_pretraining(tmp_path: Path) -> None:
     )
     opened = TokenStore.open(json.loads((run.path / "data.json").read_text())["store"])
     words = np.flatnonzero(opened.train.flags & 1)
-    assert 0.4 < len(words) / len(opened.train.tokens) < 0.9, "words of several characters are marked as such"
+    assert 0.4 < len(words) / len(opened.train.tokens) < 0.9, "multi-character words have word boundaries"
     filling = unmask.load(run.model).fill("这家餐厅的菜很[MASK]吃。", top_k=3)
     assert len(filling.as_dict()["masks"][0]["candidates"]) == 3
 

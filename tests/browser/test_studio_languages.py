@@ -39,9 +39,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def page(request: pytest.FixtureRequest, url: str) -> Iterator[Page]:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        found = browser.new_page(locale=request.param, viewport={"width": 1200, "height": 900})
-        found.goto(url)
-        yield found
+        new_page = browser.new_page(locale=request.param, viewport={"width": 1200, "height": 900})
+        new_page.goto(url)
+        yield new_page
         browser.close()
 
 

@@ -45,13 +45,13 @@ def new_model(family: str, heads: tuple[str, ...], vocab_size: int = 60, **more:
 
 def combinations() -> list[tuple[str, tuple[str, ...]]]:
     """Return each exportable family × the heads of each of its transformers classes, without duplicates."""
-    found = []
+    pairs = []
     for family, about in FAMILIES.working():
         config = preset(smallest(family))
         if config.encoder == "transformer":
             classes = dict.fromkeys(about.architectures.values())
-            found += [(family, heads) for heads in classes if "lm" in heads or not config.decoder_layers]
-    return found
+            pairs += [(family, heads) for heads in classes if "lm" in heads or not config.decoder_layers]
+    return pairs
 
 
 def new_folder(folder: Path, family: str, heads: tuple[str, ...], **more: int) -> Path:

@@ -37,13 +37,13 @@ QUICK = [
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a function (family, heads) → (model directory, its export, the result of export); each is created once."""
-    base, made = tmp_path_factory.mktemp("exports"), {}
+    base, created = tmp_path_factory.mktemp("exports"), {}
 
     def get(family: str, heads: tuple[str, ...]) -> tuple[Path, Path, dict[str, Any]]:
-        if (family, heads) not in made:
+        if (family, heads) not in created:
             folder = new_folder(base / f"{family}-{'-'.join(heads)}", family, heads)
-            made[family, heads] = (folder, Path(f"{folder}-onnx"), unmask.export(folder))
-        return made[family, heads]
+            created[family, heads] = (folder, Path(f"{folder}-onnx"), unmask.export(folder))
+        return created[family, heads]
 
     return get
 

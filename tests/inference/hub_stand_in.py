@@ -51,10 +51,10 @@ class HubRequestHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(size) if size >= 0 else b"".join(self._chunks())
         self.server.keys.append(self.headers.get("authorization"))
         if self.path == "/api/repos/create":
-            given = json.loads(body)
-            name = f"{given.get('organization') or 'me'}/{given['name']}"
+            request = json.loads(body)
+            name = f"{request.get('organization') or 'me'}/{request['name']}"
             self.server.files.setdefault(name, {})
-            self.server.private[name] = given.get("private") is True or given.get("visibility") == "private"
+            self.server.private[name] = request.get("private") is True or request.get("visibility") == "private"
             return self._json({"url": f"{self.server.url}/{name}", "name": name, "id": name})
         if self.path == "/api/validate-yaml":
             return self._json({"errors": [], "warnings": []})

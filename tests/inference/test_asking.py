@@ -221,7 +221,7 @@ def test_errors_name_the_command_that_created_the_run(tmp_path: Path) -> None:
         Run(tmp_path / "pretrain").kind()
     Recipe.build({"task": {"name": "classify"}}).write(tmp_path / "pretrain" / "recipe.yaml")
     (tmp_path / "pretrain" / "run.json").unlink()
-    assert Run(tmp_path / "pretrain").kind() == "finetune", "a classifier of an old quickstart names no files"
+    assert Run(tmp_path / "pretrain").kind() == "finetune", "the recipe of an old quickstart classifier lists no files"
     (tmp_path / "finetune" / "tune.json").write_text("{}")
     assert Run(tmp_path / "finetune").command_name() == "tune"
     (tmp_path / "other").mkdir()

@@ -104,7 +104,7 @@ def test_training_runs_the_data_checks_first(model: str, tmp_path: Path, monkeyp
     steps: dict[str, Any] = {"task": "classify", "overrides": ["train.steps=1"]}
     with pytest.raises(UserError) as caught:
         api.finetune(model, train=train, test=test, out=tmp_path / "run", **steps)
-    assert not (tmp_path / "run").exists(), "an empty folder helps nobody"
+    assert not (tmp_path / "run").exists(), "an empty run directory was left behind"
     for words in ("2 problems", "train.csv:14: no text", "test.csv:4: the label 'never'"):
         assert words in str(caught.value)
     test = write_table(tmp_path / "test.csv", "text,label", ("new", "pos"), ("Seen from  3", "pos"))

