@@ -1,5 +1,5 @@
-"""Shared ground: one thread per test process unless OMP_NUM_THREADS says otherwise (two processes would compete), its own cache,
-and a small real store."""
+"""Shared fixtures. Each test process uses one thread unless OMP_NUM_THREADS is set (two processes would compete) and its own cache;
+`store` is a small real token store."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nothing of a test lands in the user's own cache."""
+    """Keep tests out of the user's cache."""
     folder = tmp_path_factory.mktemp("cache")
     os.environ["UNMASK_CACHE"] = str(folder)
     return folder
@@ -28,13 +28,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report's pictures take longer than a tiny run, and have tests of their own."""
+    """Skip report figures: they take longer than a tiny run and have their own tests."""
     monkeypatch.setattr("unmask.report.write", lambda run: None)
 
 
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """300 kB of Python's documentation, blank lines between documents."""
+    """Write 300 kB of Python's documentation, with blank lines between documents."""
     from pydoc_data.topics import topics
 
     path = tmp_path_factory.mktemp("text") / "topics.txt"

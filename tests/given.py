@@ -1,4 +1,4 @@
-"""What README and `--help` take as given: files with the names that they use, small, and runs where the default names put them."""
+"""The files and runs that README and `--help` presuppose: small files under the names they use, and runs in the default directories."""
 
 import csv
 import gzip
@@ -13,31 +13,31 @@ from unmask import api
 
 THINGS = ["list", "tuple", "class", "method", "module", "string", "number", "loop"]
 REVIEWS = [("a fine film", "pos"), ("a dull film", "neg"), ("warm and funny", "pos"), ("cold and slow", "neg")]
-PLACES = ["Rome", "Oslo", "Lima", "Bern"]
+TOWNS = ["Rome", "Oslo", "Lima", "Bern"]
 SHAPE = ["model.hidden=32", "model.heads=4", "model.intermediate=64"]
 QUICK = ["train.threads=1", "train.max_eval_examples=16"]
 
 
-def lines(path: str, rows: list[dict[str, Any]]) -> None:
+def write_jsonl(path: str, rows: list[dict[str, Any]]) -> None:
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
-def table(path: str, head: list[str], rows: list[tuple[Any, ...]]) -> None:
+def write_csv(path: str, head: list[str], rows: list[tuple[Any, ...]]) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(head)
         writer.writerows(rows)
 
 
-def texts() -> None:
-    for folder, said in (
+def write_texts() -> None:
+    for folder, predicate in (
         ("corpus", "is sorted or empty or reversed in place , and the president of the united states says so"),
         ("law", "is void under section"),
         ("text", "is a list of words that a pre-trained model reads"),
     ):
         Path(folder).mkdir()
         for part in range(2):
-            blocks = [f"The {THINGS[n % 8]} of number {n} {said} {n % 7} .\nIt is the {THINGS[n % 5]} again ." for n in range(part, 160, 2)]  # fmt: skip
+            blocks = [f"The {THINGS[n % 8]} of number {n} {predicate} {n % 7} .\nIt is the {THINGS[n % 5]} again ." for n in range(part, 160, 2)]  # fmt: skip
             Path(folder, f"{part}.txt").write_text("\n\n".join(blocks), "utf-8")
     text = "\n".join(f"A note of the day {n} , and of the {THINGS[n % 8]} ." for n in range(200))
     Path("logs.gz").write_bytes(gzip.compress(text.encode()))
@@ -55,53 +55,53 @@ def reviews(first: int, count: int) -> list[tuple[str, str]]:
     return [(f"{REVIEWS[n % 4][0]} , seen from seat {n} .", REVIEWS[n % 4][1]) for n in range(first, first + count)]
 
 
-def labelled() -> None:
+def write_labeled_files() -> None:
     for name, first, count in (("train", 0, 40), ("test", 100, 12), ("other", 200, 12), ("new", 300, 4)):
-        table(f"{name}.csv", ["text", "label"], reviews(first, count))
+        write_csv(f"{name}.csv", ["text", "label"], reviews(first, count))
     long = [
         (f"{text} I went there with a friend. We left at {n}.", label) for n, (text, label) in enumerate(reviews(0, 60))
     ]
-    table("reviews.csv", ["review", "label"], long)
+    write_csv("reviews.csv", ["review", "label"], long)
     for name, label in (("train", "stars"), ("data", "label")):
-        lines(f"{name}.jsonl", [{"review": text, label: value} for text, value in reviews(0, 24)])
+        write_jsonl(f"{name}.jsonl", [{"review": text, label: value} for text, value in reviews(0, 24)])
     for name, first in (("train", 0), ("test", 4)):
-        people = [f"Ann B-PER\nlives O\nin O\n{PLACES[n % 4]} B-LOC\n. O\n{n} O\n" for n in range(first, first + 24)]
+        people = [f"Ann B-PER\nlives O\nin O\n{TOWNS[n % 4]} B-LOC\n. O\n{n} O\n" for n in range(first, first + 24)]
         Path(f"{name}.conll").write_text("\n".join(people), "utf-8")
     for name, first in (("train-v2.0", 0), ("dev-v2.0", 40)):
-        asked = []
+        paragraphs = []
         for n in range(first, first + 16):
-            context, place = f"Ann number {n} went to {PLACES[n % 4]} .", PLACES[n % 4]
-            answer = {"text": place, "answer_start": context.index(place)}
+            context, town = f"Ann number {n} went to {TOWNS[n % 4]} .", TOWNS[n % 4]
+            answer = {"text": town, "answer_start": context.index(town)}
             question = {
                 "id": str(n),
                 "question": f"Where did Ann {n} go ?",
                 "answers": [answer],
                 "is_impossible": False,
             }
-            asked.append({"context": context, "qas": [question]})
-        found = {"version": "v2.0", "data": [{"title": "Ann", "paragraphs": asked}]}
-        Path(f"{name}.json").write_text(json.dumps(found), "utf-8")
-    lines("choices.jsonl", [{"text": f"The {t} {n} is", "choices": [t, "none"], "label": 0} for n in range(4) for t in THINGS])  # fmt: skip
-    table("summaries.csv", ["text", "target"], [(f"The {t} is number {n} .", f"{t} {n}") for n in range(4) for t in THINGS])  # fmt: skip
+            paragraphs.append({"context": context, "qas": [question]})
+        squad = {"version": "v2.0", "data": [{"title": "Ann", "paragraphs": paragraphs}]}
+        Path(f"{name}.json").write_text(json.dumps(squad), "utf-8")
+    write_jsonl("choices.jsonl", [{"text": f"The {t} {n} is", "choices": [t, "none"], "label": 0} for n in range(4) for t in THINGS])  # fmt: skip
+    write_csv("summaries.csv", ["text", "target"], [(f"The {t} is number {n} .", f"{t} {n}") for n in range(4) for t in THINGS])  # fmt: skip
 
 
-def searched() -> None:
+def write_search_files() -> None:
     Path("passages.txt").write_text("\n".join(f"A {t} is sorted ." for t in THINGS), "utf-8")
-    lines("passages.jsonl", [{"id": t, "text": f"It is the {t} of Python ."} for t in THINGS])
+    write_jsonl("passages.jsonl", [{"id": t, "text": f"It is the {t} of Python ."} for t in THINGS])
     Path("queries.tsv").write_text("".join(f"q{n}\twhat is a {t}\n" for n, t in enumerate(THINGS)), "utf-8")
     Path("qrels.txt").write_text("".join(f"q{n} 0 {t} 1\n" for n, t in enumerate(THINGS)), "utf-8")
-    lines("related.jsonl", [{"query": f"what is a {t} {n}", "positive": f"It is the {t} {n} .", "negatives": ["no", "not it"]} for n in range(3) for t in THINGS])  # fmt: skip
-    lines("alike.jsonl", [{"text": f"what is a {t} {n}", "positive": f"tell me of the {t} {n}"} for n in range(3) for t in THINGS])  # fmt: skip
+    write_jsonl("related.jsonl", [{"query": f"what is a {t} {n}", "positive": f"It is the {t} {n} .", "negatives": ["no", "not it"]} for n in range(3) for t in THINGS])  # fmt: skip
+    write_jsonl("alike.jsonl", [{"text": f"what is a {t} {n}", "positive": f"tell me of the {t} {n}"} for n in range(3) for t in THINGS])  # fmt: skip
     pairs = [{"sentence_good": f"The {t} is sorted .", "sentence_bad": f"The {t} are sorted ."} for t in THINGS]
     for name in ("pairs", "blimp"):
-        lines(f"{name}.jsonl", pairs)
+        write_jsonl(f"{name}.jsonl", pairs)
     banks = [("I sat on the river bank", "river"), ("the bank lent money", "money"), ("a bank of the lake", "river"), ("my bank pays", "money")]  # fmt: skip
     for name in ("bank", "sentences"):
-        table(f"{name}.csv", ["text", "sense"], banks * 2)
+        write_csv(f"{name}.csv", ["text", "sense"], banks * 2)
 
 
-def runs() -> None:
-    """Each as the documented command makes it, with a small shape and a step or two."""
+def train_runs() -> None:
+    """Train each run as the documented command does, with a small shape and one or two steps."""
     for preset, folder in (
         ("bert-tiny", "runs/docs"),
         *((p, f"runs/pretrain/{p}-1") for p in ("bert-mini", "modernbert-mini", "gpt2-mini", "bart-mini", "t5-mini")),
@@ -122,8 +122,8 @@ def runs() -> None:
 
 
 def make() -> None:
-    """Everything, in the current folder."""
-    texts()
-    labelled()
-    searched()
-    runs()
+    """Create everything in the current directory."""
+    write_texts()
+    write_labeled_files()
+    write_search_files()
+    train_runs()

@@ -1,4 +1,4 @@
-"""Every mistake of a user gets a clear error: what was got, what is valid, the command that fixes it. Never a traceback."""
+"""Every user error gives a clear message: the problem, the accepted values, and the command that fixes it. Never a traceback."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def written(path: Path, content: str | bytes) -> str:
 
 
 def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[str]]]:
-    """name → (arguments, words that the error must contain)"""
+    """Return {name: (arguments, words that the error must contain)}."""
     some = written(folder / "some.txt", "A cat sat.\n\nA dog ran.\n" * 20)
     table = written(folder / "table.csv", "review,stars,other\ngood,5,bad\nbad,1,good\n")
     (folder / "empty").mkdir()
@@ -103,7 +103,7 @@ def prepared(store: TokenStore, tmp_path_factory: pytest.TempPathFactory):
         "nothing on standard input", "one document and nsp",
     ],
 )  # fmt: skip
-def test_bad_input(name: str, prepared) -> None:
+def test_bad_input_raises_a_clear_error(name: str, prepared) -> None:
     folder, all_cases = prepared
     arguments, words = all_cases[name]
     code, text = unmask(*arguments, cwd=folder)
@@ -111,8 +111,8 @@ def test_bad_input(name: str, prepared) -> None:
     assert "error: " in text or "─ Error ─" in text
     for word in words:
         assert word in text, text
-    assert not (folder / "runs").exists(), "a run folder was made for nothing"
+    assert not (folder / "runs").exists(), "an empty run directory was left behind"
 
 
-def test_every_case_is_tested(prepared) -> None:
+def test_every_case_is_covered(prepared) -> None:
     assert len(prepared[1]) == 36

@@ -1,4 +1,4 @@
-"""The same of labelled files and models: every mistake gets a clear error, and no folder is left behind for nothing."""
+"""Errors in labeled files and models: each gives a clear message, and no empty directory is left behind."""
 
 import json
 from pathlib import Path
@@ -42,48 +42,48 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 CASES: dict[str, tuple[str, list[str]]] = {
     "no such file": ("finetune model --train reveiws.csv", ["reveiws.csv"]),
-    "an empty file": ("finetune model --train void.csv", ["void.csv"]),
+    "empty file": ("finetune model --train void.csv", ["void.csv"]),
     "no training file": ("finetune model", ["--train"]),
     "no such model": ("finetune nosuch --train reviews.csv", ["nosuch"]),
     "not a model": ("finetune empty --train reviews.csv", ["empty"]),
     "unknown task": ("finetune model --train reviews.csv --task clasify", ["clasify", "classify"]),
     "another task's file": ("finetune model --train reviews.csv --task answer", ["reviews.csv"]),
     "no such column": ("finetune model --train reviews.csv --column text=txt", ["txt", "text, label"]),
-    "no room": ("finetune model --train reviews.csv --max-length 2", ["--max-length 2", "8 to 64"]),
-    "no room for a pair": ("finetune model --train choices.jsonl --max-length 3", ["--max-length 3", "8 to 64"]),
-    "more than there is": ("finetune model --train reviews.csv --max-length 65", ["--max-length 65", "64 positions"]),
+    "max length too small": ("finetune model --train reviews.csv --max-length 2", ["--max-length 2", "8 to 64"]),
+    "max length too small for a pair": ("finetune model --train choices.jsonl --max-length 3", ["--max-length 3", "8 to 64"]),
+    "max length beyond the model": ("finetune model --train reviews.csv --max-length 65", ["--max-length 65", "64 positions"]),
     "nothing to rank": ("finetune model --task rank --train relevant.csv", ["yields a training example"]),
-    "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "leaves nothing to train"]),
-    "pooled tags": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
-    "one way to pool": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "supports only pooling tanh"]),
-    "no room for an answer": ("finetune model --task generate --train written.csv --max-length 32", ["max_new_tokens=64 is too large", "--set task.generate.max_new_tokens=12"]),
-    "tokens without vectors": ("finetune larger --train reviews.csv", ["does not match the model"]),
-    "of one task alone": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
+    "embed with a frozen encoder": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "leaves nothing to train"]),
+    "pooling for tag": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
+    "unsupported pooling": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "supports only pooling tanh"]),
+    "max length too small for the target": ("finetune model --task generate --train written.csv --max-length 32", ["max_new_tokens=64 is too large", "--set task.generate.max_new_tokens=12"]),
+    "tokens without embeddings": ("finetune larger --train reviews.csv", ["does not match the model"]),
+    "run-level setting in a task": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
     "a bad teacher": ("finetune model --train reviews.csv --teacher empty", ["empty"]),
     "tune without a file": ("tune model --train nosuch.csv", ["nosuch.csv"]),
-    "tune what is not there": ("tune model --train reviews.csv --params rate", ["rate", "lr"]),
-    "tune what leaves no choice": ("tune model --train reviews.csv --params pooling", ["pooling", "lr"]),
-    "evaluate what has no task": ("evaluate model reviews.csv --column label=1", ["unmask finetune"]),
+    "tune an unknown parameter": ("tune model --train reviews.csv --params rate", ["rate", "lr"]),
+    "tune a parameter without choices": ("tune model --train reviews.csv --params pooling", ["pooling", "lr"]),
+    "evaluate without a task": ("evaluate model reviews.csv --column label=1", ["unmask finetune"]),
     "predict without a task": ("predict model text", ["unmask finetune"]),
     "doctor without a file": ("doctor nosuch.csv", ["nosuch.csv"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_mistake_is_named(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_arguments_raise_a_clear_error(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     arguments, words = CASES[name]
-    found = CliRunner().invoke(app, arguments.split() + (FAST if arguments.startswith("finetune") else []))
-    assert found.exit_code == 2, (found.output, found.exception)
+    result = CliRunner().invoke(app, arguments.split() + (FAST if arguments.startswith("finetune") else []))
+    assert result.exit_code == 2, (result.output, result.exception)
     for word in ("error: ", *words):
-        assert word in found.output, found.output
-    assert not list(folder.glob("runs/*/*")), "a run folder was made for nothing"
+        assert word in result.output, result.output
+    assert not list(folder.glob("runs/*/*")), "an empty run directory was left behind"
 
 
-def test_where_only_relevant_passages_are_named_others_are_drawn(
+def test_random_passages_are_added_if_all_are_relevant(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In training, and when a model is judged; both say so."""
+    """Random passages are added in training and in evaluation, and both log it."""
     monkeypatch.chdir(tmp_path)
     rows = [f"film {n},anna saw film {n},1\n" for n in range(24)]
     (tmp_path / "all.csv").write_text("query,passage,relevance\n" + "".join(rows))
@@ -92,14 +92,14 @@ def test_where_only_relevant_passages_are_named_others_are_drawn(
     )
     assert run.exit_code == 0, run.output
     assert "random ones were added, which count as not relevant" in run.output
-    judged = CliRunner().invoke(app, ["evaluate", "run/model", "all.csv", "--json"])
-    assert judged.exit_code == 0, judged.output
-    assert "random ones were added" in judged.stderr
-    assert json.loads(judged.stdout)["mrr"] < 1
+    evaluation = CliRunner().invoke(app, ["evaluate", "run/model", "all.csv", "--json"])
+    assert evaluation.exit_code == 0, evaluation.output
+    assert "random ones were added" in evaluation.stderr
+    assert json.loads(evaluation.stdout)["mrr"] < 1
 
 
-def test_what_is_cut_of_a_file_is_said(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of dev, test and any other file: pairs are never read in windows."""
+def test_truncated_records_are_reported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For dev, test and any other file: pairs are never read in windows."""
     monkeypatch.chdir(tmp_path)
     short = "text,pair,label\n" + "anna saw a film,it is good,yes\nbob saw a film,it is bad,no\n" * 15
     (tmp_path / "train.csv").write_text(short)
@@ -109,23 +109,25 @@ def test_what_is_cut_of_a_file_is_said(folder: Path, tmp_path: Path, monkeypatch
     )
     assert run.exit_code == 0, run.output
     assert "test: 3 of 6 are longer than a row" in run.output
-    judged = CliRunner().invoke(app, ["evaluate", "run/model", "test.csv"])
-    assert "3 of 6 are longer than a row" in judged.output, judged.output
+    evaluation = CliRunner().invoke(app, ["evaluate", "run/model", "test.csv"])
+    assert "3 of 6 are longer than a row" in evaluation.output, evaluation.output
 
 
-def test_a_label_that_the_dev_set_took_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_label_that_occurs_only_in_dev_is_reported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.csv").write_text("text,label\n" + "anna saw a film,a\nbob saw a film,b\n" * 30)
-    found = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=two.csv", "--dry-run"])
-    assert found.exit_code == 0, found.output
-    assert "are in the dev set, since equal texts stay together" in " ".join(found.output.split())
+    result = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=two.csv", "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "are in the dev set, since equal texts stay together" in " ".join(result.output.split())
     (tmp_path / "one.csv").write_text("text,label\n" + "anna saw a film,a\nanna saw a film,b\n" * 30)
-    found = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=one.csv", "--dry-run"])
-    assert "the records cannot be split without leakage" in " ".join(found.output.split())
+    result = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=one.csv", "--dry-run"])
+    assert "the records cannot be split without leakage" in " ".join(result.output.split())
 
 
-def test_what_is_like_a_finding_is_counted_in_its_own_file() -> None:
-    found = [Finding(f"{file}:{n}", "no label", kind="no label") for file in ("a.csv", "b.csv") for n in range(4)]
-    assert [str(f) for f in condense(found, 3)][3::4] == [
+def test_similar_findings_are_counted_per_file() -> None:
+    findings = [Finding(f"{file}:{n}", "no label", kind="no label") for file in ("a.csv", "b.csv") for n in range(4)]
+    assert [str(f) for f in condense(findings, 3)][3::4] == [
         f"{file}: 1 more like this (no label)" for file in ("a.csv", "b.csv")
     ]

@@ -1,5 +1,5 @@
-"""Every command of README, of the reference pages and of `--help` works: they take as given what `given.py` makes, and run as
-`documented.py` says. The guides, which take nothing as given, are in test_guides.py."""
+"""Every command in the README, the reference pages and `--help` works. The files they need are created by `given.py`, and they run as
+`documented.py` defines. The guides, which need no files, are tested in test_guides.py."""
 
 import json
 import re
@@ -20,12 +20,12 @@ from documented import (
     ROOT,
     SHELL,
     Session,
+    all_commands,
     check_spelling,
     commands,
     examples,
     fenced,
     inline,
-    verbs,
 )
 
 from unmask.text import samples
@@ -39,7 +39,7 @@ ALONE = (
     "unmask presets",
     "unmask config",
     "unmask env",
-)  # whole without an argument; other verbs alone are only named
+)  # complete without an argument; other commands without arguments are only mentioned
 LONG = {"unmask quickstart": "15 minutes; tests/runs/test_quickstart.py runs it on few reviews"}
 NAMES = {
     "MODEL": "runs/pretrain/bert-mini-1/model",
@@ -53,8 +53,8 @@ NAMES = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_pictures() -> Iterator[None]:
-    """A report's pictures take longer than a tiny run, and have tests of their own."""
+def no_figures() -> Iterator[None]:
+    """Skip report figures: they take longer than a tiny run and have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.report.write", lambda run: None)
         yield
@@ -62,7 +62,7 @@ def no_pictures() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def short_samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """sample:python-docs and sample:sotu are parts of themselves."""
+    """Replace sample:python-docs and sample:sotu by parts of them."""
     docs = tmp_path_factory.mktemp("samples") / "python-docs.jsonl"
     texts = [text for _, text in sorted(topics.items())]
     docs.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
@@ -73,7 +73,7 @@ def short_samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def given_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -82,22 +82,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of what is given, to be in."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+def folder(given_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to a copy of the given files."""
+    shutil.copytree(given_files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def runs_here(line: str) -> bool:
-    """Whether a command in prose is whole, and neither long nor one of the network."""
+    """Whether a command in prose is complete, short and needs no network."""
     words = line.split()
-    whole = line.startswith("# python") or (len(words) > 2 and " ".join(words[1:]) not in HELP) or line in ALONE
-    return whole and not any(name in line for name in NETWORK) and not any(line.startswith(name) for name in LONG)
+    complete = line.startswith("# python") or (len(words) > 2 and " ".join(words[1:]) not in HELP) or line in ALONE
+    return complete and not any(name in line for name in NETWORK) and not any(line.startswith(name) for name in LONG)
 
 
-def make_room(line: str, written: set[str]) -> None:
-    """What a command makes is not given to it: a folder of that name goes, unless an earlier command of the document made it."""
+def remove_output(line: str, written: set[str]) -> None:
+    """Remove a directory that the command will write, unless an earlier command of the document wrote it."""
     for out in re.findall(r"(?:-o|--out) (\S+)", line):
         if out not in written and Path(out).is_dir():
             shutil.rmtree(out)
@@ -105,46 +105,46 @@ def make_room(line: str, written: set[str]) -> None:
 
 
 def run_all(lines: list[str]) -> dict[str, str]:
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     with ExitStack() as servers:
         session = Session(servers, NAMES)
         session.keep = False
         written: set[str] = set()
         for line in dict.fromkeys(lines):
             if runs_here(line):
-                make_room(line, written)
-                said[line] = session.run(line)
+                remove_output(line, written)
+                outputs[line] = session.run(line)
             elif line.startswith("unmask"):
                 check_spelling(line)
             elif line.split()[0] in CHECKED:
                 CHECKED[line.split()[0]](line.split())
-    return said
+    return outputs
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
-    said = run_all([line for line in commands(page) if not is_sketch(line)] + inline(page))
+def test_commands_of_a_page_work(page: Path, folder: Path) -> None:
+    outputs = run_all([line for line in commands(page) if not is_sketch(line)] + inline(page))
     if page.stem == "mission":
-        (shown,) = [text for line, text in said.items() if line.startswith("unmask tokenizer show")]
+        (shown,) = [text for line, text in outputs.items() if line.startswith("unmask tokenizer show")]
         assert "训" in shown and "练" in shown and "[UNK]" not in shown
 
 
 def is_sketch(line: str) -> bool:
-    """A python block that shows how something is written, and is run by a test of its own (tests/contract)."""
+    """Whether a python block only illustrates an interface, which has its own test (tests/contract)."""
     return line.startswith("# python") and "class Mine(" in line
 
 
-HELP = {name: examples(command.help or "") for name, command in verbs()}
+HELP = {name: examples(command.help or "") for name, command in all_commands()}
 
 
-@pytest.mark.parametrize("verb", sorted(HELP))
-def test_the_examples_of_a_verb_work(verb: str, folder: Path) -> None:
-    assert HELP[verb]
-    run_all(HELP[verb])
+@pytest.mark.parametrize("command", sorted(HELP))
+def test_examples_of_a_command_work(command: str, folder: Path) -> None:
+    assert HELP[command]
+    run_all(HELP[command])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_commands_in_prose_are_spelt_right(document: Path) -> None:
+def test_commands_in_prose_are_valid(document: Path) -> None:
     for line in inline(document):
         if line.startswith("unmask"):
             check_spelling(line)
@@ -153,8 +153,8 @@ def test_commands_in_prose_are_spelt_right(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_no_command_stands_where_no_test_finds_it(document: Path) -> None:
-    """A block of commands is marked `bash`; every line in it begins with a program that a test knows."""
+def test_every_command_block_is_tested(document: Path) -> None:
+    """Command blocks are marked `bash`, and every line in them starts with a known program."""
     for language, block in fenced(document):
         starts = [line.split()[0] for line in block.replace("\\\n", " ").splitlines() if line.split()]
         if language == "bash":
@@ -163,7 +163,7 @@ def test_no_command_stands_where_no_test_finds_it(document: Path) -> None:
             assert not set(starts) & (set(PROGRAMS) - {"make"} | {"$", "hf"}), (document.name, block)
 
 
-def test_the_readmes_have_the_same_commands() -> None:
+def test_readmes_have_the_same_commands() -> None:
     english, chinese = ROOT / "README.md", ROOT / "README.zh.md"
 
     def plain(path: Path) -> list[str]:
@@ -175,7 +175,7 @@ def test_the_readmes_have_the_same_commands() -> None:
 def test_an_unknown_program_fails() -> None:
     with ExitStack() as servers, pytest.raises(AssertionError, match="no test knows how to run 'frobnicate'"):
         Session(servers).run("frobnicate corpus/")
-    with pytest.raises(AssertionError, match="no verb 'frobnicate'"):
+    with pytest.raises(AssertionError, match="no command 'frobnicate'"):
         check_spelling("unmask frobnicate x")
     with pytest.raises(AssertionError, match="fill has no"):
         check_spelling("unmask fill MODEL --tops 3")

@@ -1,5 +1,5 @@
-"""What every objective and task of the package has. Run it after adding one (CONTRIBUTING.md): a failure names the file and the table
-where something is missing."""
+"""Checks that every objective and task is complete. Run it after adding one (CONTRIBUTING.md): a failure names the file and the table
+in which something is missing."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def recorded_objectives() -> set[str]:
-    """Objectives of the recorded runs: the one that is named, else the family's own."""
+    """Return the objectives of the recorded runs: the given one, else the default of the family."""
     named = [case.get("objective") or case.get("preset") for case in recordings.PRETRAIN.values()]
     texts = [name if name.partition("+")[0] in OBJECTIVES else preset(name).default_objective for name in named if name]
     return {part for text in texts for part in text.split("+")}
@@ -30,7 +30,7 @@ def recorded_tasks() -> set[str]:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES.names())
-def test_an_objective_is_complete(name: str) -> None:
+def test_objective_is_complete(name: str) -> None:
     kind, page = OBJECTIVES[name], (ROOT / "docs" / "objectives.md").read_text("utf-8")
     module = sys.modules[kind.__module__]
     missing = []
@@ -55,7 +55,7 @@ def test_an_objective_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS.names())
-def test_a_task_is_complete(name: str) -> None:
+def test_task_is_complete(name: str) -> None:
     spec = TASKS[name].SPEC
     missing = []
     if spec.name != name:
@@ -66,7 +66,7 @@ def test_a_task_is_complete(name: str) -> None:
         missing.append(f"unmask/tasks/{name}: its spec has no baseline; write baseline.py (see unmask/tasks/choose)")
     if name not in CASES:
         missing.append(
-            f"tests/contract/test_tasks.py, CASES: no case of {name!r}; it is trained, saved, resumed and asked"
+            f"tests/contract/test_tasks.py, CASES: no case of {name!r}; it is trained, saved, resumed and used for predictions"
         )
     if name not in SHAPES:
         missing.append(
@@ -74,24 +74,24 @@ def test_a_task_is_complete(name: str) -> None:
         )
     if name not in recorded_tasks():
         missing.append(
-            f"tests/golden/recordings.py, FINETUNE: no case of {name!r}; add one, its file in `rows` and its question in ASKED, "
+            f"tests/golden/recordings.py, FINETUNE: no case of {name!r}; add one, its file in `rows` and its inputs in INPUTS, "
             "then run python tests/golden/recordings.py CASE"
         )
     assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize(
-    ("table", "known", "file"),
+    ("table", "registered", "file"),
     [(CASES, TASKS, "tests/contract/test_tasks.py, CASES"), (SHAPES, TASKS, "tests/labels/test_doctor.py, SHAPES")],
     ids=["CASES", "SHAPES"],
 )
-def test_nothing_is_listed_that_is_not_registered(table: dict, known: dict, file: str) -> None:
-    left = sorted(set(table) - set(known))
-    assert not left, f"{file}: {left} are not in unmask/registry.py"
+def test_tables_list_only_registered_names(table: dict, registered: dict, file: str) -> None:
+    unknown = sorted(set(table) - set(registered))
+    assert not unknown, f"{file}: {unknown} are not in unmask/registry.py"
 
 
-def test_every_folder_with_code_is_a_package() -> None:
-    """A wheel leaves out a folder without __init__.py, and every other test passes."""
+def test_every_directory_with_code_is_a_package() -> None:
+    """A wheel leaves out a directory without __init__.py, although every other test passes."""
     folders = {file.parent for file in (ROOT / "unmask").rglob("*.py")}
     missing = [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").exists()]
     assert not missing, f"no __init__.py in {', '.join(missing)}: an installed package would not have it"

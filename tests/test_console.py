@@ -1,4 +1,4 @@
-"""Nothing from a file, a path or a model is interpreted by the terminal: no emoji, no markup, no control characters."""
+"""The terminal interprets nothing that comes from a file, a path or a model: no emoji, no markup, no control characters."""
 
 import ast
 import io
@@ -32,39 +32,39 @@ HOSTILE = [
     "a\u202eb",
     "\x07\x08\x7f",
 ]
-STEERING = "\x07\x08\x7f\x9b\u202e"  # and ESC, which a terminal's own colours use
+CONTROL_CHARACTERS = "\x07\x08\x7f\x9b\u202e"  # and ESC, which is also used for colors
 
 
-def unmask_in(folder: Path, *words: str) -> Any:
+def run_in(folder: Path, *words: str) -> Any:
     with chdir(folder):
         return CliRunner().invoke(app, list(words))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_every_way_to_print_shows_text_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_print_function_escapes_text(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = visible(text)
-    assert len(shown) == len(text) and not set(shown) & set(STEERING + "\x1b")
+    assert len(shown) == len(text) and not set(shown) & set(CONTROL_CHARACTERS + "\x1b")
     table = make_table(text, ">")
     table.add_row(text, "1")
     console = Console()
-    ways = [
+    print_functions = [
         lambda: write(text),
         lambda: write(table),
         lambda: console.say(text),
         lambda: console.warn(text),
         lambda: console.fail(text),
     ]
-    for way in ways:
-        way()
+    for print_text in print_functions:
+        print_text()
         out = "".join(capsys.readouterr())
-        assert shown in out and not set(out) & set(STEERING + "\x1b")
+        assert shown in out and not set(out) & set(CONTROL_CHARACTERS + "\x1b")
     write_json({text: text})
     out = capsys.readouterr().out
-    assert json.loads(out) == {text: text} and not set(out) & set(STEERING + "\x1b")
+    assert json.loads(out) == {text: text} and not set(out) & set(CONTROL_CHARACTERS + "\x1b")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_bar_on_a_terminal_shows_text_as_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_escapes_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
@@ -73,73 +73,73 @@ def test_a_bar_on_a_terminal_shows_text_as_it_is(text: str, monkeypatch: pytest.
     with console.bar(text) as update:
         update(1, 2, f"message {text}")
     assert f"message {visible(text)}" in stream.getvalue()
-    assert not set(stream.getvalue()) & set(STEERING)
+    assert not set(stream.getvalue()) & set(CONTROL_CHARACTERS)
 
 
-def test_a_file_name_is_no_emoji(tmp_path: Path) -> None:
-    """`file:100:` was printed as 💯."""
+def test_file_name_is_not_printed_as_an_emoji(tmp_path: Path) -> None:
+    """Regression test: `file:100:` was printed as 💯."""
     (tmp_path / "file.csv").write_text("text,label\n" + "so,a\nor,b\n" * 49 + ",a\n" + "so,a\n" * 5)
     model = str(model_folder(tmp_path / "start"))
     for words in (["doctor", "file.csv", "--task", "classify"], ["finetune", model, "--train", "file.csv"]):
-        found = unmask_in(tmp_path, *words)
-        assert "file.csv:100: " in found.stdout + found.stderr
+        result = run_in(tmp_path, *words)
+        assert "file.csv:100: " in result.stdout + result.stderr
 
 
-def test_labels_of_a_model_reach_the_terminal_escaped(tmp_path: Path, no_report: None) -> None:
+def test_labels_are_printed_escaped(tmp_path: Path, no_report: None) -> None:
     labels = ["\x1b]0;title\x07\x1b[31m[red]:100:", "two\nlines \x9b31m \u202e"]
     rows = [{"text": f"so it is {n}", "label": labels[n % 2]} for n in range(40)]
     (tmp_path / "[red]:100:.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     start = str(model_folder(tmp_path / "start"))
     words = ["--train", "[red]:100:.jsonl", "--task", "classify", "--steps", "1"]
-    dry = unmask_in(tmp_path, "finetune", start, *words, "--dry-run")
-    run = unmask_in(tmp_path, "finetune", start, *words, "--out", "run")
-    told = unmask_in(tmp_path, "info", "run")
-    model = unmask_in(tmp_path, "info", "run/model")
-    answers = unmask_in(tmp_path, "predict", "run", "[red]:100:.jsonl")
-    wrong = unmask_in(tmp_path, "explain", "run", "so it is", "--target", "\x1b[31m")
-    for done in (dry, run, told, model, answers):
+    dry = run_in(tmp_path, "finetune", start, *words, "--dry-run")
+    run = run_in(tmp_path, "finetune", start, *words, "--out", "run")
+    info = run_in(tmp_path, "info", "run")
+    model = run_in(tmp_path, "info", "run/model")
+    answers = run_in(tmp_path, "predict", "run", "[red]:100:.jsonl")
+    wrong = run_in(tmp_path, "explain", "run", "so it is", "--target", "\x1b[31m")
+    for done in (dry, run, info, model, answers):
         assert done.exit_code == 0, done.stderr
-        assert not set(done.stdout + done.stderr) & set(STEERING + "\x1b")
+        assert not set(done.stdout + done.stderr) & set(CONTROL_CHARACTERS + "\x1b")
     assert wrong.exit_code == 2 and "\x1b" not in wrong.stderr and "\x9b" not in wrong.stderr
     assert len(answers.stdout.splitlines()) == len(rows)
     assert "[red]:100:" in dry.stdout + dry.stderr
 
 
-def test_a_terminal_sees_the_same(tmp_path: Path) -> None:
-    """On a real terminal, where rich colours: an error that names a path."""
+def test_error_on_a_real_terminal_is_escaped(tmp_path: Path) -> None:
+    """On a real terminal, where rich prints colors: an error that names a path."""
     master, slave = pty.openpty()
     words = ["fill", "no\x1b]0;title\x07/[red]:100:/x", "a [MASK]"]
     done = subprocess.run([sys.executable, "-m", "unmask", *words], cwd=tmp_path, stderr=slave, timeout=240)
     os.close(slave)
-    said = os.read(master, 65536).decode()
+    output = os.read(master, 65536).decode()
     os.close(master)
-    assert done.returncode == 2 and "no␛]0;title␇/[red]:100:/x" in said and "\x1b]0" not in said
+    assert done.returncode == 2 and "no␛]0;title␇/[red]:100:/x" in output and "\x1b]0" not in output
 
 
-def test_a_suggested_command_runs_though_the_folder_starts_with_a_dash(tmp_path: Path, no_report: None) -> None:
+def test_suggested_command_works_for_a_directory_with_a_leading_dash(tmp_path: Path, no_report: None) -> None:
     labelled(tmp_path / "train.csv", 40)
     model_folder(tmp_path / "start")
     words = ["finetune", "start", "--train", "train.csv", "--steps", "1", "--out=-my run"]
-    done = unmask_in(tmp_path, *words)
+    done = run_in(tmp_path, *words)
     assert done.exit_code == 0, done.stderr
     predict = next(line for line in done.stdout.splitlines() if line.startswith("unmask predict"))
-    told = unmask_in(tmp_path, "info", "./-my run")
-    use = next(line.partition("unmask ")[2] for line in told.stdout.splitlines() if line.startswith("use"))
-    again = unmask_in(tmp_path, *words)  # refused: the run is there
+    info = run_in(tmp_path, "info", "./-my run")
+    use = next(line.partition("unmask ")[2] for line in info.stdout.splitlines() if line.startswith("use"))
+    again = run_in(tmp_path, *words)  # raises: the run exists
     resume = again.stderr.partition("resume it: unmask ")[2].splitlines()[0]
     for command in (predict.removeprefix("unmask ").replace("…", "'so it is'"), use, resume):
         assert "'./-my run" in command
-        done = unmask_in(tmp_path, *shlex.split(command))
+        done = run_in(tmp_path, *shlex.split(command))
         assert done.exit_code == 0, done.stderr
 
 
 def calls(tree: ast.AST) -> set[str]:
-    """What a file calls, as it is written: print, typer.echo, sys.stdout.write."""
+    """Return the calls in a file as they are written: print, typer.echo, sys.stdout.write."""
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
 def rich_names(tree: ast.AST) -> set[str]:
-    """What a file imports of rich that prints by itself, by the names it has there."""
+    """Return the names of imported rich objects that print by themselves."""
     imported = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("rich")]
     return {a.asname or a.name for n in imported for a in n.names if a.name in ("Console", "Progress", "Live", "print")}
 
@@ -153,17 +153,17 @@ def test_only_the_console_prints() -> None:
     assert "sys.stdout.write" in calls(ast.parse((ROOT / "console.py").read_text("utf-8")))
 
 
-def test_advice_about_a_file_that_starts_with_a_dash_can_be_followed(tmp_path: Path) -> None:
+def test_hint_works_for_a_file_with_a_leading_dash(tmp_path: Path) -> None:
     rows = "".join(f"gj04\t{n % 2}\tThe sailors rode the breeze {n}.\n" for n in range(40))
     (tmp_path / "-my table.tsv").write_text(rows)
-    done = unmask_in(tmp_path, "doctor", "--", "-my table.tsv")
+    done = run_in(tmp_path, "doctor", "--", "-my table.tsv")
     assert done.exit_code == 2 and "hint:     unmask doctor './-my table.tsv' --task classify" in done.stderr
     command = done.stderr.partition("hint:     unmask ")[2].partition(" (")[0]
-    done = unmask_in(tmp_path, *shlex.split(command))
+    done = run_in(tmp_path, *shlex.split(command))
     assert done.exit_code == 0, done.output
 
 
-def test_only_errors_quotes_for_the_shell() -> None:
+def test_only_errors_module_quotes_for_the_shell() -> None:
     for file in sorted(ROOT.rglob("*.py")):
         if file != ROOT / "errors.py":
             assert "shlex.quote" not in calls(ast.parse(file.read_text("utf-8"))), (

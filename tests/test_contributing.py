@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is enough: its objective, setting and task are added to a copy of the package, and work."""
+"""CONTRIBUTING.md is sufficient: its objective, setting and task are added to a copy of the package, and work."""
 
 import json
 import os
@@ -23,7 +23,7 @@ FINETUNE = shlex.split("finetune start --train messages.csv --baseline --steps 2
 
 
 def blocks() -> dict[str, str]:
-    """File → code of the blocks that name one in their first line."""
+    """Return {file: code} of the code blocks that name a file in their first line."""
     return dict(re.findall(r"```python\n# (unmask/\S+)\n(.*?)```", PAGE, re.DOTALL))
 
 
@@ -34,7 +34,7 @@ def insert(file: Path, before: str, text: str) -> None:
 
 
 def python(folder: Path, *words: str) -> str:
-    """What it prints, with the package that is in the folder."""
+    """Run Python with the package in the directory; return its output."""
     environment = os.environ | {"PYTHONPATH": str(folder), "UNMASK_CACHE": str(folder / "cache"), "COLUMNS": "200"}
     done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, env=environment)
     return done.stdout + done.stderr
@@ -46,14 +46,14 @@ def unmask(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package with everything that the page adds."""
+    """Copy the package with everything that the page adds."""
     folder = tmp_path_factory.mktemp("contributing")
     for part in ("unmask", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "docs").mkdir()
     for name, code in blocks().items():
         file = folder / name
-        if file.exists():  # a section
+        if file.exists():  # code to append to an existing file
             file.write_text(f"{file.read_text('utf-8')}\n\n{code}", "utf-8")
             continue
         file.parent.mkdir(exist_ok=True)
@@ -76,28 +76,28 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_page_is_short() -> None:
+def test_page_is_short() -> None:
     assert len(blocks()) == 3 and PAGE.count("\n") < 160
 
 
-def test_the_objective_and_its_setting_work(copy: Path) -> None:
-    said = python(copy, "scripts/write_settings.py")
-    assert "wrote docs/recipe.md" in said, said
-    said = unmask(copy, *PRETRAIN, *(word for text in SMALL for word in ("--set", text)))
-    assert "shuffle" in (copy / "shuffled" / "log.jsonl").read_text(), said
+def test_objective_and_its_setting_work(copy: Path) -> None:
+    output = python(copy, "scripts/write_settings.py")
+    assert "wrote docs/recipe.md" in output, output
+    output = unmask(copy, *PRETRAIN, *(word for text in SMALL for word in ("--set", text)))
+    assert "shuffle" in (copy / "shuffled" / "log.jsonl").read_text(), output
     store = json.loads((copy / "shuffled" / "data.json").read_text())["store"]
-    said = unmask(copy, "show-batch", store, "--objective", "shuffle", "--shuffle-fraction", "0.5")
-    assert re.search(r"tokens · \d+ selected", said), said
+    output = unmask(copy, "show-batch", store, "--objective", "shuffle", "--shuffle-fraction", "0.5")
+    assert re.search(r"tokens · \d+ selected", output), output
 
 
-def test_the_task_works(copy: Path) -> None:
-    said = unmask(copy, "doctor", "messages.csv")
-    assert "urgency" in said and "medium" not in said, said
+def test_task_works(copy: Path) -> None:
+    output = unmask(copy, "doctor", "messages.csv")
+    assert "urgency" in output and "medium" not in output, output
     for words in (["doctor", "wrong.csv"], ["finetune", "start", "--train", "wrong.csv"]):
-        said = unmask(copy, *words)
-        assert "wrong.csv:42" in said and "'medium'" in said and "'later', 'urgent'" in said, said
-    said = unmask(copy, *FINETUNE)
-    assert "most frequent" in said, said
+        output = unmask(copy, *words)
+        assert "wrong.csv:42" in output and "'medium'" in output and "'later', 'urgent'" in output, output
+    output = unmask(copy, *FINETUNE)
+    assert "most frequent" in output, output
     (answer,) = json.loads(unmask(copy, "predict", "urgent", "a good film", "--json"))
     assert answer["urgency"] in ("later", "urgent")
 
@@ -106,7 +106,7 @@ HEADS = 'heads = ("mlm",)'
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "words", "said"),
+    ("file", "old", "new", "words", "message"),
     [
         ("objectives/shuffle.py", HEADS, 'heads = ("mlmm",)', PRETRAIN, "the head 'mlmm', which does not exist (did you mean mlm"),
         ("objectives/shuffle.py", HEADS, 'heads = ("rtd",)', PRETRAIN, "term shuffle: cross-entropy needs logits (N, classes)"),
@@ -115,8 +115,8 @@ HEADS = 'heads = ("mlm",)'
     ],
     ids=["unknown head", "head of another shape", "no panel", "no labels"],
 )  # fmt: skip
-def test_a_mistake_is_named(
-    file: str, old: str, new: str, words: list[str], said: str, copy: Path, tmp_path: Path
+def test_mistakes_raise_a_clear_error(
+    file: str, old: str, new: str, words: list[str], message: str, copy: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(
         copy, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__", "shuffled", "urgent", "cache")
@@ -125,5 +125,5 @@ def test_a_mistake_is_named(
     code = path.read_text("utf-8")
     assert old in code
     path.write_text(code.replace(old, new), "utf-8")
-    found = unmask(tmp_path / "copy", *words)
-    assert said in found, found
+    output = unmask(tmp_path / "copy", *words)
+    assert message in output, output

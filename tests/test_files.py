@@ -1,4 +1,4 @@
-"""Whole or nothing: a reader, or the next process, sees the old file or the new one, never half of either."""
+"""Atomic writes: a reader or another process sees either the old file or the new one."""
 
 import os
 import subprocess
@@ -15,10 +15,10 @@ def names(folder) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_an_error_changes_nothing(tmp_path):
+def test_failed_write_changes_nothing(tmp_path):
     write_text(tmp_path / "a", "old")
 
-    def half(opened):
+    def write_partially(opened):
         with opened as new:
             if isinstance(new, Path):
                 new = open(new / "x", "wb")  # noqa: SIM115
@@ -29,11 +29,11 @@ def test_an_error_changes_nothing(tmp_path):
 
     for opened in (new_file(tmp_path / "a"), new_folder(tmp_path / "b")):
         with pytest.raises(ZeroDivisionError):
-            half(opened)
+            write_partially(opened)
     assert names(tmp_path) == ["a"] and (tmp_path / "a").read_text() == "old"
 
 
-def test_a_write_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+def test_data_is_synced_before_the_rename(tmp_path, monkeypatch):
     done = []
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (done.append("sync"), fsync(handle)))
@@ -48,7 +48,7 @@ def test_a_write_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert (tmp_path / "a.json").read_text("utf-8") == '{\n "ä": [\n  1\n ]\n}\n'
 
 
-def test_a_folder_is_replaced_only_on_request(tmp_path):
+def test_directory_is_replaced_only_on_request(tmp_path):
     for text in ("old", "new"):
         with new_folder(tmp_path / "a", replace=True) as folder:
             (folder / text).write_text("")
@@ -62,17 +62,17 @@ def test_a_folder_is_replaced_only_on_request(tmp_path):
     assert names(tmp_path / "empty") == ["x"]
 
 
-def test_what_a_killed_process_left_goes_and_what_a_living_one_builds_stays(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    for name in (f"a.{dead.pid}", f"a.{os.getppid()}", f"b.{dead.pid}"):
+def test_partial_files_of_dead_processes_are_removed(tmp_path):
+    exited = subprocess.Popen([sys.executable, "-c", ""])
+    exited.wait()
+    for name in (f"a.{exited.pid}", f"a.{os.getppid()}", f"b.{exited.pid}"):
         (tmp_path / f"{name}.partial").mkdir()
     with new_folder(tmp_path / "a"):
         pass
-    assert names(tmp_path) == sorted(["a", f"a.{os.getppid()}.partial", f"b.{dead.pid}.partial"])
+    assert names(tmp_path) == sorted(["a", f"a.{os.getppid()}.partial", f"b.{exited.pid}.partial"])
 
 
-def test_lines_end_with_a_newline_alone(tmp_path):
+def test_only_newlines_separate_lines(tmp_path):
     values = [{"text": "a\u2028b\u0085c\x0bd"}, "", [1, None]]
     write_lines(tmp_path / "a.jsonl", values)
     assert list(read_lines(tmp_path / "a.jsonl")) == values

@@ -1,8 +1,8 @@
-"""The guides say what works: every `bash` block of docs/*.md is run, line by line, in an empty folder and with a tiny budget, and every
-`python` block, all of a guide in one namespace (`documented.py` says how).
+"""The guides work: every `bash` block of docs/*.md runs line by line in an empty directory with a tiny budget, and so does every
+`python` block, with one namespace per guide (see `documented.py`).
 
-A guide in another language has the same blocks, which are compared, not run again. `unmask serve` and `unmask studio` go on in the background,
-on a free port instead of 8000, until the guide ends.
+Guides in another language have the same blocks, which are compared but not run again. `unmask serve` and `unmask studio` run in the
+background, on a free port instead of 8000, until the guide ends.
 """
 
 from contextlib import ExitStack
@@ -18,14 +18,14 @@ REFERENCE = {
     "results",
     "design",
     "log",
-}  # they take models and files as given: test_commands.py
+}  # they need models and files: see test_commands.py
 GUIDES = [
     p for p in sorted(DOCS.glob("*.md")) if not p.name.endswith(".zh.md") and p.stem not in REFERENCE and commands(p)
 ]
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda p: p.stem)
-def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_a_guide_work(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with ExitStack() as servers:
         session = Session(servers)
@@ -33,7 +33,7 @@ def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path, monkeypatch: 
             session.run(line)
 
 
-def test_what_is_printed_goes_to_the_file() -> None:
+def test_output_is_redirected_to_a_file() -> None:
     assert redirected(["unmask", "predict", ">", "a.json"]) == (["unmask", "predict"], "a.json")
     assert redirected(["unmask"]) == (["unmask"], "") and redirected(["unmask", "a > b"]) == (["unmask", "a > b"], "")
     with pytest.raises(AssertionError):
@@ -41,5 +41,5 @@ def test_what_is_printed_goes_to_the_file() -> None:
 
 
 @pytest.mark.parametrize("guide", sorted(DOCS.glob("*.zh.md")), ids=lambda p: p.stem)
-def test_a_translated_guide_has_the_same_commands(guide: Path) -> None:
+def test_translated_guide_has_the_same_commands(guide: Path) -> None:
     assert commands(guide) == commands(guide.with_name(guide.name.replace(".zh.md", ".md")))

@@ -1,4 +1,4 @@
-"""Links between the pages of the documentation lead to files and headings that exist."""
+"""Links between documentation pages lead to existing files and headings."""
 
 import re
 from pathlib import Path
@@ -10,12 +10,12 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def text_of(page: Path) -> str:
-    """The page without its code blocks."""
+    """Return the page without its code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of the headings, as GitHub makes them.
+    """Return the anchors of the headings, as GitHub generates them.
 
     >>> sorted(anchors(ROOT / "docs" / "index.md"))[0]
     'documentation'
@@ -25,7 +25,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
         if "://" not in link:
             path, _, anchor = link.partition("#")
@@ -34,9 +34,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(target), f"{page.name}: {link} has no such heading"
 
 
-def test_a_wrong_link_would_be_found(tmp_path: Path) -> None:
+def test_broken_link_is_detected(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     for link in ("missing.md", "#missing"):
         page.write_text(f"# Title\n\n[link]({link})\n")
         with pytest.raises(AssertionError):
-            test_every_link_leads_somewhere(page)
+            test_every_link_has_a_target(page)

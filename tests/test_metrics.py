@@ -1,4 +1,4 @@
-"""The table of metrics knows every value that tasks and objectives measure, and prints it as it always was."""
+"""The table of metrics contains every value that tasks and objectives report, and prints it in the same format as before."""
 
 import math
 import re
@@ -20,11 +20,11 @@ from unmask.tasks.tag import entities
 
 PERCENT = re.compile(
     r"(accuracy|f1|precision|recall|auc|exact|mrr|map|ndcg|rouge\w*|bleu|chrf|mean)$"
-)  # before the table
+)  # metrics printed as percentages before the table existed
 
 
-def measured() -> set[str]:
-    """Every name, from the functions that measure."""
+def metric_names() -> set[str]:
+    """Return all metric names from the functions that compute them."""
     labels = [{"label": "a"}, {"label": "b"}, {"label": "a"}]
     one = SingleLabel({"labels": ["a", "b"]}).score(
         [{"label": x, "scores": {"a": p, "b": 1 - p}} for x, p in (("a", 0.9), ("b", 0.2), ("b", 0.4))], labels
@@ -43,28 +43,28 @@ def measured() -> set[str]:
     text = written([["a b c d"]], ["a b c d"])
     pair = {"similarity": 0.5, "place": 1, "similarity@8": 0.5, "place@8": 2}
     scored = contrastive.score([pair, pair | {"similarity": 0.1}], [{"score": 1.0}, {"score": 0.0}], [8])
-    found = contrastive.score([pair], [{}], [8]) | contrastive.score([{"vector": np.ones(2)}] * 2, [{}, {}], [])
-    names = {*one, *several, *number, *tags, *spans, *chinese, *ranked, *text, *scored, *found, "records"}
+    retrieved = contrastive.score([pair], [{}], [8]) | contrastive.score([{"vector": np.ones(2)}] * 2, [{}, {}], [])
+    names = {*one, *several, *number, *tags, *spans, *chinese, *ranked, *text, *scored, *retrieved, "records"}
     names |= {"token_accuracy", "raw_text_f1", "mean_rank", "mean", "loss", "perplexity", "sentiment.macro_f1"}
     terms = {term for name in OBJECTIVES.names() for term in OBJECTIVES[name].terms}
     return names | terms | {f"{term}_accuracy" for term in terms}
 
 
-def test_every_measured_value_is_in_the_table_and_printed_as_before() -> None:
-    names = measured()
+def test_every_metric_is_in_the_table_and_formatted_as_before() -> None:
+    names = metric_names()
     assert {"macro_f1", "zh_f1", "best_f1_thresh", "HasAns_total", "recall@100", "spearman@8", "rougeLsum"} <= names
     for name in names:
         words = name.rpartition(".")[2].partition("@")[0].split("_")
         assert any("_".join(words[n:]) in METRICS for n in range(len(words))), (
             f"{name}: not in METRICS of unmask/metrics.py"
         )
-        share = PERCENT.search(name.partition("@")[0]) is not None
-        assert format_metric(name, 0.12345) == ("12.3%" if share else "0.1235"), name
-        assert not share or (metric(name).low, metric(name).high) == (0.0, 1.0), name
+        is_percentage = PERCENT.search(name.partition("@")[0]) is not None
+        assert format_metric(name, 0.12345) == ("12.3%" if is_percentage else "0.1235"), name
+        assert not is_percentage or (metric(name).low, metric(name).high) == (0.0, 1.0), name
 
 
-def test_what_is_no_score() -> None:
-    kinds = {name: metric(name).kind for name in measured()}
+def test_kinds_of_metrics() -> None:
+    kinds = {name: metric(name).kind for name in metric_names()}
     assert {n for n, kind in kinds.items() if kind == "count"} == {"records", "total", "HasAns_total", "NoAns_total"}
     assert {n for n, kind in kinds.items() if kind == "threshold"} == {n for n in kinds if n.endswith("_thresh")}
     assert {n for n in kinds if metric(n).is_per_record} == {"accuracy", "exact"}
@@ -76,13 +76,13 @@ def test_what_is_no_score() -> None:
     }
 
 
-def test_the_interval_over_seeds_stays_within_the_range() -> None:
-    found = t_interval([0.99, 1.0, 0.9], metric("f1").low, metric("f1").high)
-    assert found["high"] == 1.0 and found["low"] < 0.9
+def test_interval_over_seeds_stays_within_the_metric_range() -> None:
+    interval = t_interval([0.99, 1.0, 0.9], metric("f1").low, metric("f1").high)
+    assert interval["high"] == 1.0 and interval["low"] < 0.9
     assert metric("rmse").low == 0.0 and metric("mcc").low == -1.0 and metric("something").low == -math.inf
 
 
-def test_a_third_party_declares_a_metric_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_third_party_metric_is_loaded_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "graders.py").write_text(
         "from unmask.metrics import Metric\n\nFIRST = Metric('precision_at_1', 0, 1, percent=True, is_per_record=True)\n"
     )
@@ -92,7 +92,7 @@ def test_a_third_party_declares_a_metric_by_entry_point(tmp_path: Path, monkeypa
     (info / "entry_points.txt").write_text("[unmask.metrics]\nprecision_at_1 = graders:FIRST\n")
     monkeypatch.setattr(metrics, "THIRD_PARTY", Registry("metrics", {}))
     metric.cache_clear()
-    assert metric("precision_at_1") == Metric("precision_at_1"), "nobody has declared it yet"
+    assert metric("precision_at_1") == Metric("precision_at_1"), "the metric is not declared yet"
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(metrics, "THIRD_PARTY", Registry("metrics", {}))
     metric.cache_clear()

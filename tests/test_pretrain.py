@@ -1,4 +1,4 @@
-"""The whole path as a user goes it: text in, a model out that opens in transformers, and can be trained further."""
+"""Pre-training from start to end: text in, a model out that loads in transformers and can be trained further."""
 
 import json
 import subprocess
@@ -25,15 +25,15 @@ CHINESE = (
 )
 
 
-def test_bert_opens_in_the_class_it_names(text_file: Path, tmp_path: Path) -> None:
+def test_bert_loads_in_its_transformers_class(text_file: Path, tmp_path: Path) -> None:
     run = unmask.pretrain(
         text_file, preset="bert-tiny", vocab_size=1000, steps=6, batch_size=8, max_length=32, out=tmp_path / "run"
     )
     config = json.loads((run.model / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
-    theirs, found = BertForPreTraining.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"]
-    assert not found["unexpected_keys"]
+    theirs, loading_info = BertForPreTraining.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"]
+    assert not loading_info["unexpected_keys"]
     tokenizer = AutoTokenizer.from_pretrained(run.model)
     inputs = tokenizer("The list is sorted.", "It has [MASK] items.", return_tensors="pt")
     ours = hf.load(run.model).model
@@ -51,8 +51,8 @@ def test_bert_opens_in_the_class_it_names(text_file: Path, tmp_path: Path) -> No
     assert len(json.loads((run.path / "data.json").read_text())["parts"]["corpus"]) == 32
 
 
-def test_a_folder_of_transformers_is_trained_further(store: TokenStore, text_file: Path, tmp_path: Path) -> None:
-    """Continue from an existing checkpoint on domain text; the loss starts where that model stands."""
+def test_transformers_checkpoint_is_trained_further(store: TokenStore, text_file: Path, tmp_path: Path) -> None:
+    """Continue from an existing checkpoint on domain text; the loss starts at the level of that model."""
     theirs = BertForMaskedLM(
         BertConfig(
             vocab_size=store.tokenizer.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -63,16 +63,18 @@ def test_a_folder_of_transformers_is_trained_further(store: TokenStore, text_fil
     store.tokenizer.save(tmp_path / "theirs")
     common = {"init_from": str(tmp_path / "theirs"), "objective": "mlm", "batch_size": 8, "max_length": 32}
     run = unmask.pretrain(text_file, steps=8, out=tmp_path / "run", **common)
-    after, found = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
+    after, loading_info = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
     assert type(after) is BertForMaskedLM
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     moved = (after.bert.embeddings.word_embeddings.weight - theirs.bert.embeddings.word_embeddings.weight).abs().max()
-    assert 0 < moved < 0.5, "trained further from those weights, not anew"
+    assert 0 < moved < 0.5, "training continued from those weights"
     again = unmask.pretrain(text_file, steps=2, out=tmp_path / "again", **{**common, "init_from": str(run.path)})
     assert (again.model / "model.safetensors").exists()
 
 
-def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_new_head_on_an_existing_model_is_reported(
+    store: TokenStore, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     from unmask.console import Console
 
     first = unmask.pretrain(
@@ -88,12 +90,12 @@ def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, c
         out=tmp_path / "b",
         console=Console(),
     )
-    said = capsys.readouterr().err
-    assert "no nsp head: a new one is initialized randomly" in said
-    assert "sentence pairs of 32 tokens" in said
+    stderr = capsys.readouterr().err
+    assert "no nsp head: a new one is initialized randomly" in stderr
+    assert "sentence pairs of 32 tokens" in stderr
 
 
-def test_auto_objective_of_a_model_is_that_of_its_heads(store: TokenStore, tmp_path: Path) -> None:
+def test_auto_objective_follows_the_heads_of_the_model(store: TokenStore, tmp_path: Path) -> None:
     first = unmask.pretrain(
         store.path, preset="bert-tiny", objective="mlm", steps=1, batch_size=4, max_length=32, out=tmp_path / "a"
     )
@@ -107,8 +109,8 @@ def test_auto_objective_of_a_model_is_that_of_its_heads(store: TokenStore, tmp_p
     )
 
 
-def test_a_finished_run_whose_report_is_missing_gets_it(store: TokenStore, tmp_path: Path) -> None:
-    """A kill between the last checkpoint and the report: resume trains nothing and writes the rest; then it is finished."""
+def test_resume_writes_a_missing_report(store: TokenStore, tmp_path: Path) -> None:
+    """Killed between the last checkpoint and the report: resume trains nothing, writes the rest, and the run is finished."""
     run = unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch_size=4, max_length=32, out=tmp_path / "run")
     weights = (run.model / "model.safetensors").read_bytes()
     lines = run.log.read_text().splitlines(keepends=True)
@@ -122,19 +124,19 @@ def test_a_finished_run_whose_report_is_missing_gets_it(store: TokenStore, tmp_p
     whole = run.log.read_text()
     assert json.loads(whole.splitlines()[-1])["event"] == "end"
     unmask.resume(run.path)
-    assert run.log.read_text() == whole, "a finished run is not touched"
+    assert run.log.read_text() == whole, "a finished run was changed"
 
 
-def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
+def test_resume_after_a_kill_during_the_report(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log says `end` already, but curves, report and card are not there: the run is not taken for finished."""
+    """The log contains `end`, but curves, report and card are missing: the run does not count as finished."""
 
-    def killed(run: object) -> None:
+    def kill(run: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("unmask.report.write", killed)
+        patch.setattr("unmask.report.write", kill)
         with pytest.raises(KeyboardInterrupt):
             unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch_size=4, max_length=32, out=tmp_path / "run")
     run = unmask.resume(tmp_path / "run")
@@ -144,7 +146,7 @@ def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
     assert run.is_finished() and run.results()["step"] == 2
 
 
-def test_a_folder_is_read_once_and_its_config_without_its_weights(
+def test_weights_are_read_once_and_not_for_the_config(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from unmask.recipe import Recipe
@@ -162,18 +164,18 @@ def test_a_folder_is_read_once_and_its_config_without_its_weights(
 
 
 @pytest.mark.parametrize("name", [p for p in presets() if p.endswith("-mini")])
-def test_a_dry_run_of_every_family(name: str, text_file: Path) -> None:
-    """Shared layers, decoders and generators: parameters and memory are told, and a step is timed."""
+def test_dry_run_of_every_family(name: str, text_file: Path) -> None:
+    """Shared layers, decoders and generators: parameters and memory are reported, and a step is timed."""
     small = ({"layers": 2} if preset(name).layers > 2 else {}) | (
         {"decoder_layers": 1} if preset(name).decoder_layers else {}
     )
-    found = unmask.dry_run(text_file, preset=name, steps=5, batch_size=2, max_length=16, recipe={"model": small})
-    memory = found["memory_bytes"]
-    assert memory["weights"] == 4 * found["parameters"] > 0 and memory["activations"] > 0
-    assert found["steps"] == 5 and found["minutes"] > 0
+    plan = unmask.dry_run(text_file, preset=name, steps=5, batch_size=2, max_length=16, recipe={"model": small})
+    memory = plan["memory_bytes"]
+    assert memory["weights"] == 4 * plan["parameters"] > 0 and memory["activations"] > 0
+    assert plan["steps"] == 5 and plan["minutes"] > 0
 
 
-def test_one_heldout_document_still_measures_mlm(tmp_path: Path) -> None:
+def test_mlm_is_evaluated_with_one_heldout_document(tmp_path: Path) -> None:
     for n in range(3):
         (tmp_path / f"{n}.txt").write_text(" ".join(f"Sentence {i} of text {n} is here." for i in range(60)))
     run = unmask.pretrain(
@@ -184,7 +186,7 @@ def test_one_heldout_document_still_measures_mlm(tmp_path: Path) -> None:
     assert last["mlm"] > 0 and "nsp" not in last
 
 
-def test_a_run_that_fails_before_training_leaves_no_folder(tmp_path: Path) -> None:
+def test_run_that_fails_before_training_leaves_no_directory(tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"the king of island {n} wrote a letter\n" for n in range(300)))
     settings: dict = {"preset": "bert-tiny", "steps": 2, "max_length": 32, "out": tmp_path / "run"}
@@ -194,7 +196,7 @@ def test_a_run_that_fails_before_training_leaves_no_folder(tmp_path: Path) -> No
     assert unmask.pretrain(lines, objective="mlm", **settings).path == tmp_path / "run"
 
 
-def test_python_takes_the_names_of_the_flags(text_file: Path, tmp_path: Path) -> None:
+def test_python_accepts_the_names_of_the_flags(text_file: Path, tmp_path: Path) -> None:
     store = unmask.prepare(text_file, tmp_path / "store", vocab_size=1000, document_boundary="paragraph")
     assert store.tokenizer.size == 1000
     assert len(unmask.show_batch(store.path, mask_rate=0.3, rows=2).as_dict()["rows"]) == 2
@@ -204,8 +206,8 @@ def test_python_takes_the_names_of_the_flags(text_file: Path, tmp_path: Path) ->
         unmask.pretrain(5)  # type: ignore[arg-type]
 
 
-def test_chinese(tmp_path: Path) -> None:
-    """One token per character, words by segmenter in the store, pairs of sentences, and a mask filled."""
+def test_chinese_pretraining(tmp_path: Path) -> None:
+    """One token per character, word boundaries of the segmenter in the store, sentence pairs, and a filled mask."""
     path = tmp_path / "评论.txt"
     lines = CHINESE.splitlines()
     path.write_text("\n".join(f"{lines[i % 3]}第{i}条评论。" for i in range(120)), "utf-8")
@@ -214,7 +216,7 @@ def test_chinese(tmp_path: Path) -> None:
     )
     opened = TokenStore.open(json.loads((run.path / "data.json").read_text())["store"])
     words = np.flatnonzero(opened.train.flags & 1)
-    assert 0.4 < len(words) / len(opened.train.tokens) < 0.9, "words of several characters are marked as such"
+    assert 0.4 < len(words) / len(opened.train.tokens) < 0.9, "multi-character words have word boundaries"
     filling = unmask.load(run.model).fill("这家餐厅的菜很[MASK]吃。", top_k=3)
     assert len(filling.as_dict()["masks"][0]["candidates"]) == 3
 
@@ -227,7 +229,7 @@ def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
     from unmask.train.loader import Loader
 
     def masks(masking: str, copies: int) -> list[set[bytes]]:
-        """Per epoch, the set of corrupted rows."""
+        """Return the set of corrupted rows per epoch."""
         recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "num_static_masks": copies}})
         objective = build(recipe, store.tokenizer)
         loader = Loader(RowDataset(store.train, store.tokenizer, 0), objective, 0)
@@ -240,7 +242,7 @@ def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
     assert not dynamic[0] & dynamic[1]
 
 
-def test_the_command_line_does_the_same_as_python(text_file: Path, tmp_path: Path) -> None:
+def test_command_line_and_python_give_the_same_model(text_file: Path, tmp_path: Path) -> None:
     arguments = [
         "--preset=bert-tiny",
         "--vocab-size=1000",

@@ -1,4 +1,4 @@
-"""Recipes from files, `--set` and Python: odd but valid spellings are read, impossible values are refused by name."""
+"""Recipes from files, `--set` and Python: unusual but valid values are accepted, and invalid values raise with the name of the field."""
 
 import typing
 from pathlib import Path
@@ -14,21 +14,21 @@ from unmask.runs.keywords import make_recipe, task_recipe
 from unmask.text.tokenizer import Tokenizer
 
 
-def got(recipe: Recipe, path: str) -> object:
+def value_at(recipe: Recipe, path: str) -> object:
     value: object = recipe
     for part in path.split("."):
         value = getattr(value, part)
     return value
 
 
-def refusal(*sets: str) -> str:
+def error_message(*sets: str) -> str:
     with pytest.raises(UserError) as caught:
         Recipe.build({}, sets)
     return caught.value.message
 
 
 def literals(model: type[BaseModel], path: str = "") -> list[tuple[str, str]]:
-    """(path, value) for every value of every field that has a list of choices."""
+    """Return (path, value) for every value of every field with fixed choices."""
     out = []
     for name, field in model.model_fields.items():
         kind = field.annotation
@@ -42,14 +42,14 @@ def literals(model: type[BaseModel], path: str = "") -> list[tuple[str, str]]:
 LITERALS = literals(Recipe)
 
 
-def test_the_choices_are_found() -> None:
+def test_choices_are_collected() -> None:
     assert {("train.compile", "on"), ("tokenizer.strip_accents", "no"), ("data.deduplicate", "off")} <= set(LITERALS)
 
 
 @pytest.mark.parametrize(("path", "value"), LITERALS)
-def test_every_choice_can_be_made_and_written(path: str, value: str, tmp_path: Path) -> None:
+def test_every_choice_round_trips(path: str, value: str, tmp_path: Path) -> None:
     recipe = Recipe.build({}, [f"{path}={value}"])
-    assert got(recipe, path) == value
+    assert value_at(recipe, path) == value
     *sections, name = path.split(".")
     above = "".join(f"{'  ' * n}{section}:\n" for n, section in enumerate(sections))
     (tmp_path / "mine.yaml").write_text(f"{above}{'  ' * len(sections)}{name}: {value}\n")
@@ -98,10 +98,10 @@ def test_every_choice_can_be_made_and_written(path: str, value: str, tmp_path: P
         ("init_from", "a=b", "a=b"),
     ],
 )
-def test_valid_spellings(path: str, text: str, value: object, tmp_path: Path) -> None:
+def test_valid_values_are_parsed(path: str, text: str, value: object, tmp_path: Path) -> None:
     recipe = Recipe.build({}, [f"{path}={text}"])
-    assert got(recipe, path) == value
-    assert type(got(recipe, path)) is type(value)
+    assert value_at(recipe, path) == value
+    assert type(value_at(recipe, path)) is type(value)
     recipe.write(tmp_path / "recipe.yaml")
     assert Recipe.build(Recipe.read(tmp_path / "recipe.yaml")) == recipe
 
@@ -113,7 +113,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_text_stays_text(text: str, tmp_path: Path) -> None:
+def test_text_is_not_converted(text: str, tmp_path: Path) -> None:
     recipe = Recipe.build({"init_from": text, "tokenizer": {"special_tokens": [text]}, "model": {"a": [text, 1e-8, 3]}})
     recipe.write(tmp_path / "recipe.yaml")
     assert Recipe.read(tmp_path / "recipe.yaml") == recipe.model_dump(mode="json")
@@ -178,14 +178,14 @@ def test_text_stays_text(text: str, tmp_path: Path) -> None:
         *("train.max_length=[64]", "tokenizer.lowercase=maybe", "seed=x"),
     ],
 )
-def test_impossible_values_are_refused_by_name(text: str) -> None:
+def test_invalid_values_raise_with_the_field_name(text: str) -> None:
     path = text.partition("=")[0]
-    said = refusal(text)
-    assert said.startswith(f"recipe key {path}: "), said
-    assert len(said.splitlines()) == 1 and "(got " in said, said
+    message = error_message(text)
+    assert message.startswith(f"recipe key {path}: "), message
+    assert len(message.splitlines()) == 1 and "(got " in message, message
 
 
-def test_every_number_has_a_bound() -> None:
+def test_every_number_has_bounds() -> None:
     def numbers(model: type[BaseModel]) -> list[str]:
         out = []
         for name, field in model.model_fields.items():
@@ -196,55 +196,57 @@ def test_every_number_has_a_bound() -> None:
                 out.append(name)
         return out
 
-    found = [n for n in numbers(Recipe) if n != "seed"]
-    assert len(found) > 25
-    for path in found:
+    number_fields = [n for n in numbers(Recipe) if n != "seed"]
+    assert len(number_fields) > 25
+    for path in number_fields:
         for value in ("-1", ".nan", ".inf"):
-            assert f"recipe key {path}: " in refusal(f"{path}={value}")
+            assert f"recipe key {path}: " in error_message(f"{path}={value}")
 
 
-def test_several_mistakes_are_several_lines() -> None:
-    said = refusal("train.logging_steps=0", "mlm.mask_rate=[1]", "train.stpes=3").splitlines()
-    assert said[0].startswith("unknown recipe key train.stpes (did you mean steps?)")
-    assert sorted(said[1:]) == [
+def test_several_errors_are_listed_on_separate_lines() -> None:
+    message = error_message("train.logging_steps=0", "mlm.mask_rate=[1]", "train.stpes=3").splitlines()
+    assert message[0].startswith("unknown recipe key train.stpes (did you mean steps?)")
+    assert sorted(message[1:]) == [
         "recipe key mlm.mask_rate: Input should be a valid string or a valid number (got [1])",
         "recipe key train.logging_steps: Input should be greater than or equal to 1 (got 0)",
     ]
 
 
-def test_items_of_a_list_are_one_line() -> None:
-    assert refusal("train.betas=[2, 3]") == "recipe key train.betas: Input should be less than 1 (got 2, 3)"
+def test_errors_of_list_items_are_on_one_line() -> None:
+    assert error_message("train.betas=[2, 3]") == "recipe key train.betas: Input should be less than 1 (got 2, 3)"
 
 
-def test_fields_taken_together_show_no_dictionary() -> None:
-    assert refusal("train.steps=1", "train.epochs=2") == (
+def test_errors_of_field_combinations_show_no_dictionary() -> None:
+    assert error_message("train.steps=1", "train.epochs=2") == (
         "recipe key train: set one of minutes, tokens, steps, epochs, got steps and epochs"
     )
-    assert refusal("mlm.mask=0.5") == "recipe key mlm: mask + random + keep must be 1, got 0.7"
+    assert error_message("mlm.mask=0.5") == "recipe key mlm: mask + random + keep must be 1, got 0.7"
 
 
-def test_a_section_is_no_value() -> None:
-    said = refusal("mlm=3")
-    assert said.startswith("recipe key mlm: a section with the fields mask_rate, mask") and said.endswith("(got 3)")
+def test_value_for_a_section_raises() -> None:
+    message = error_message("mlm=3")
+    assert message.startswith("recipe key mlm: a section with the fields mask_rate, mask") and message.endswith(
+        "(got 3)"
+    )
 
 
 @pytest.mark.parametrize(
     "text", ["train.max_length={a: b", "train.max_length=[1", "init_from='a", "init_from=!!python/name:os.x"]
 )
-def test_broken_yaml_is_explained(text: str, tmp_path: Path) -> None:
-    assert refusal(text).startswith(f"--set {text}: ")
+def test_invalid_yaml_raises(text: str, tmp_path: Path) -> None:
+    assert error_message(text).startswith(f"--set {text}: ")
     path, _, value = text.partition("=")
     (tmp_path / "mine.yaml").write_text(f"{path}: {value}\n")
     with pytest.raises(UserError, match=r"mine\.yaml"):
         Recipe.read(tmp_path / "mine.yaml")
 
 
-def test_one_string_is_one_item() -> None:
+def test_a_single_override_may_be_a_string() -> None:
     assert Recipe.build({}, "train.steps=2").train.steps == 2
 
 
 @pytest.mark.parametrize(("name", "hint"), [("mlm+mlm", "mlm"), ("mlm+nsp+mlm", "mlm+nsp")])
-def test_a_repeated_objective_is_refused(name: str, hint: str) -> None:
+def test_repeated_objective_raises(name: str, hint: str) -> None:
     tokenizer = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))
     with pytest.raises(UserError, match="twice") as caught:
         build(Recipe.build({"objective": name}), tokenizer)
@@ -255,19 +257,19 @@ def test_a_repeated_objective_is_refused(name: str, hint: str) -> None:
 @pytest.mark.parametrize(
     "make", [lambda **short: make_recipe("corpus", **short), lambda **short: task_recipe("model", **short)]
 )
-def test_two_budgets_are_named_by_their_flags(make) -> None:
+def test_two_budgets_raise_with_their_flags(make) -> None:
     with pytest.raises(UserError) as error:
         make(epochs=1.0, steps=3)
     assert error.value.message == "--steps and --epochs cannot be combined: each sets the training budget"
     assert error.value.hint == "remove --steps or --epochs"
 
 
-def test_dir_lists_what_the_package_offers() -> None:
+def test_dir_lists_the_public_api() -> None:
     assert {"load", "pretrain", "finetune", "UserError", *unmask.__all__} <= set(dir(unmask))
     assert all(callable(getattr(unmask, name)) for name in unmask.__all__ if not name.startswith("_"))
 
 
-def test_a_recipe_of_thousands_of_files_is_read_again_and_a_larger_one_is_refused_before_the_run(
+def test_large_recipe_round_trips_and_too_large_a_recipe_raises(
     tmp_path: Path,
 ) -> None:
     files = [f"texts/document-number-{n:06d}-of-the-corpus.txt" for n in range(9000)]  # as a shell expands texts/*.txt
@@ -279,7 +281,7 @@ def test_a_recipe_of_thousands_of_files_is_read_again_and_a_larger_one_is_refuse
     assert "a pattern in quotes" in (caught.value.hint or "") and not (tmp_path / "run").exists()
 
 
-def test_a_copy_has_no_unknown_fields() -> None:
+def test_copy_with_unknown_fields_raises() -> None:
     """pydantic's own model_copy would keep them: a setting under an old name would be ignored."""
     for change in (lambda: Recipe().changed(train={"batch": 8}), lambda: Recipe().task.model_copy(update={"long": 1})):
         with pytest.raises(AssertionError, match="has no fields"):

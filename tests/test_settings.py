@@ -1,4 +1,4 @@
-"""A setting is written once: flags, Python keywords, `--set`, YAML and documentation come from a field of the recipe."""
+"""A setting is defined once: flags, Python keywords, `--set`, YAML and documentation are derived from a field of the recipe."""
 
 import json
 import os
@@ -21,39 +21,39 @@ SETTINGS = settings_of(Recipe)
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python, with the package that is in the folder."""
+    """Run Python with the package in the directory."""
     environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200"}
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=environment)
 
 
-def test_what_is_written_from_the_fields_is_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     checked = run(ROOT, "scripts/write_settings.py", "--check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.path)
-def test_every_setting_says_what_it_is(setting) -> None:
+def test_every_setting_has_a_description(setting) -> None:
     assert setting.help and (not setting.commands or setting.panel in PANELS)
 
 
-def test_a_verb_has_one_setting_of_a_name() -> None:
-    for verb in {verb for setting in SETTINGS for verb in setting.commands}:
-        mine = [setting for setting in SETTINGS if verb in setting.commands]
-        assert len({s.keyword for s in mine}) == len({s.option for s in mine}) == len(mine), verb
+def test_setting_names_are_unique_per_command() -> None:
+    for command in {command for setting in SETTINGS for command in setting.commands}:
+        mine = [setting for setting in SETTINGS if command in setting.commands]
+        assert len({s.keyword for s in mine}) == len({s.option for s in mine}) == len(mine), command
 
 
 ADDED = '    ripeness: Count = setting(7, "Days until it is sweet.", TRAINING)\n'
-FOUND = """
+INSPECT = """
 import inspect, json, re, unmask
 from typer.testing import CliRunner
 from unmask.cli import app
 from unmask.recipe import Recipe
-flags = {verb: CliRunner().invoke(app, [verb, "--help"]).output for verb in ("pretrain", "finetune", "tune", "prepare")}
-refused = CliRunner().invoke(app, ["pretrain", "corpus.txt", "--ripeness", "0"]).output
+flags = {command: CliRunner().invoke(app, [command, "--help"]).output for command in ("pretrain", "finetune", "tune", "prepare")}
+rejected = CliRunner().invoke(app, ["pretrain", "corpus.txt", "--ripeness", "0"]).output
 print(json.dumps({
     "package": unmask.__file__,
-    "flags": [verb for verb, text in flags.items() if re.search(r"--ripeness +N +Days until it is sweet", text)],
-    "given": "recipe key train.ripeness: Input should be greater than or equal to 1 (got 0)" in refused,
+    "flags": [command for command, text in flags.items() if re.search(r"--ripeness +N +Days until it is sweet", text)],
+    "given": "recipe key train.ripeness: Input should be greater than or equal to 1 (got 0)" in rejected,
     "signatures": [n for n in ("pretrain", "finetune", "tune", "dry_run") if "ripeness" in inspect.signature(getattr(unmask, n)).parameters],
     "keyword": unmask.api.make_recipe("corpus.txt", ripeness=8).train.ripeness,
     "set": Recipe.build({}, ["train.ripeness=6"]).train.ripeness,
@@ -63,8 +63,8 @@ print(json.dumps({
 """
 
 
-def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
-    """A copy of the package with one line more: the setting is a flag, a keyword, a field for `--set` and YAML, and documented."""
+def test_new_setting_needs_one_line(tmp_path: Path) -> None:
+    """In a copy of the package with one more line, the setting is a flag, a keyword, a field for `--set` and YAML, and documented."""
     for part in ("unmask", "scripts"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "docs").mkdir()
@@ -74,11 +74,11 @@ def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("train: {ripeness: 5}\n")
     assert "__init__.pyi is not up to date" in run(tmp_path, "scripts/write_settings.py", "--check").stdout
     assert run(tmp_path, "scripts/write_settings.py").returncode == 0
-    done = run(tmp_path, "-c", FOUND)
+    done = run(tmp_path, "-c", INSPECT)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert Path(found.pop("package")).is_relative_to(tmp_path)
-    assert found == {
+    values = json.loads(done.stdout.splitlines()[-1])
+    assert Path(values.pop("package")).is_relative_to(tmp_path)
+    assert values == {
         "flags": ["pretrain", "finetune", "tune"],
         "given": True,
         "signatures": ["pretrain", "finetune", "tune", "dry_run"],
@@ -93,9 +93,9 @@ def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
     assert (tmp_path / "unmask" / "__init__.pyi").read_text("utf-8").count("    ripeness: int | None = None,\n") == 8
 
 
-def test_a_list_may_be_one_text() -> None:
-    made = task_recipe("model", train=Path("a.csv"), dev=["b.csv", Path("c.csv")], labels="neg, pos")
-    assert (made.task.train, made.task.dev, made.task.labels) == (["a.csv"], ["b.csv", "c.csv"], ["neg", "pos"])
+def test_list_settings_accept_a_string() -> None:
+    recipe = task_recipe("model", train=Path("a.csv"), dev=["b.csv", Path("c.csv")], labels="neg, pos")
+    assert (recipe.task.train, recipe.task.dev, recipe.task.labels) == (["a.csv"], ["b.csv", "c.csv"], ["neg", "pos"])
     assert make_recipe("corpus", special_tokens="<user>").tokenizer.special_tokens == ["<user>"]
     with pytest.raises(UserError, match=r"unknown keyword 'stpes' \(did you mean steps\?\)"):
         make_recipe("corpus", stpes=3)
@@ -125,7 +125,7 @@ class Plain:
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A package as pip would install it, with a task that has settings and one that has none."""
+    """Install a package with a task that has settings and one that has none."""
     (tmp_path / "strange_tasks.py").write_text(THEIRS)
     info = tmp_path / "strange_tasks-1.0.dist-info"
     info.mkdir()
@@ -139,15 +139,15 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.usefixtures("theirs")
-def test_a_third_partys_task_has_settings(tmp_path: Path) -> None:
+def test_third_party_task_has_settings(tmp_path: Path) -> None:
     recipe = Recipe.build({"task": {"name": "sort", "sort": {"way": "down"}}}, ["task.sort.depth=5"])
     assert (recipe.task.sort.depth, recipe.task.sort.way) == (5, "down")  # type: ignore[attr-defined]
     recipe.write(tmp_path / "recipe.yaml")
     again = Recipe.build(Recipe.read(tmp_path / "recipe.yaml"))
     assert again == recipe and again.task.sort == recipe.task.sort  # type: ignore[attr-defined]
-    given = recipe.task.model_dump(mode="json", exclude_defaults=True)  # as unmask.json keeps them
-    assert given == {"name": "sort", "sort": {"depth": 5, "way": "down"}}
-    assert Recipe.build({"task": given}).task.sort == recipe.task.sort  # type: ignore[attr-defined]
+    stored = recipe.task.model_dump(mode="json", exclude_defaults=True)  # as stored in unmask.json
+    assert stored == {"name": "sort", "sort": {"depth": 5, "way": "down"}}
+    assert Recipe.build({"task": stored}).task.sort == recipe.task.sort  # type: ignore[attr-defined]
     assert make_recipe(recipe=recipe).task.sort == recipe.task.sort  # type: ignore[attr-defined]
     assert recipe.model_copy(deep=True).task.sort.depth == 5  # type: ignore[attr-defined]
     several = Recipe.build({"tasks": {"mine": {"sort": {"depth": 2}}}})
@@ -157,7 +157,7 @@ def test_a_third_partys_task_has_settings(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("theirs")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("task.sort.dept=5", "unknown recipe key task.sort.dept (did you mean depth?)"),
         ("task.sort.depth=0", "recipe key task.sort.depth: Input should be greater than or equal to 1 (got 0)"),
@@ -167,12 +167,12 @@ def test_a_third_partys_task_has_settings(tmp_path: Path) -> None:
         ("task.lenght=5", "unknown recipe key task.lenght (did you mean max_length?)"),
     ],
 )
-def test_other_keys_of_a_task_are_refused(text: str, said: str) -> None:
+def test_unknown_task_keys_raise(text: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         Recipe.build({}, [text])
-    assert caught.value.message.startswith(said) and "\n" not in caught.value.message
+    assert caught.value.message.startswith(message) and "\n" not in caught.value.message
 
 
 @pytest.mark.usefixtures("theirs")
-def test_no_other_attribute_of_a_task_is_there() -> None:
+def test_task_has_only_attributes_of_installed_tasks() -> None:
     assert hasattr(Recipe().task, "sort") and not hasattr(Recipe().task, "sorts")

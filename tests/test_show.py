@@ -1,4 +1,4 @@
-"""What is printed: colours on a terminal, plain marks elsewhere, and never what a text smuggles in."""
+"""Terminal output: colors on a terminal, plain marks elsewhere, and no escape sequences from texts."""
 
 import io
 import re
@@ -20,14 +20,14 @@ from unmask.console import write
 from unmask.inference.answers import Candidate, FillMaskResult, Mask, MaskedBatch, Part, Row, Score, TokenScore
 
 
-def render(renderable, colour=True, width=80, **settings):
-    settings = {"force_terminal": True, "color_system": "truecolor"} | settings if colour else settings
+def render(renderable, color=True, width=80, **settings):
+    settings = {"force_terminal": True, "color_system": "truecolor"} | settings if color else settings
     console = Console(file=io.StringIO(), width=width, highlight=False, **settings)
     console.print(renderable)
     return console.file.getvalue()
 
 
-def uncoloured(text):
+def without_color(text):
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
@@ -35,8 +35,8 @@ def candidates(*pairs):
     return [Candidate(token, i, p, f"the {token}") for i, (token, p) in enumerate(pairs)]
 
 
-ASKED = candidates(("states", 0.75), ("[bold]", 0.2), (" 北", 0.00001))
-ONE = FillMaskResult("the [MASK]", [Mask(2, 4, 10, ASKED)], "the states", [(4, 10)])
+CANDIDATES = candidates(("states", 0.75), ("[bold]", 0.2), (" 北", 0.00001))
+ONE = FillMaskResult("the [MASK]", [Mask(2, 4, 10, CANDIDATES)], "the states", [(4, 10)])
 BOTH = [Mask(1, 0, 6, candidates(("a", 1.0))), Mask(2, 7, 13, candidates(("b", 0.5)))]
 TWO = FillMaskResult("[MASK] [MASK]", BOTH, "a b", [(0, 1), (2, 3)])
 SCORE = Score(
@@ -70,29 +70,29 @@ BATCH = MaskedBatch(
 )
 
 
-@pytest.mark.parametrize("colour", [True, False])
-def test_fills_show_every_candidate_with_a_bar_as_long_as_its_share(colour):
-    lines = uncoloured(render(fills_table(ONE), colour)).splitlines()
+@pytest.mark.parametrize("color", [True, False])
+def test_fills_show_every_candidate_with_a_proportional_bar(color):
+    lines = without_color(render(fills_table(ONE), color)).splitlines()
     assert lines[0].rstrip() == "the [MASK]"
     assert re.fullmatch(r"  states +█{18} +75\.0%\s*", lines[1])
     assert re.fullmatch(r"  \[bold\] +████[▊] +20\.0%\s*", lines[2])
     assert re.fullmatch(r"  ␣北 +<0\.1%\s*", lines[3])
-    assert len({cell_len(line.rstrip()) for line in lines[1:4]}) == 1  # figures stand in one column, Chinese too
-    assert len(lines) == 4  # one mask: no need to repeat the best one
+    assert len({cell_len(line.rstrip()) for line in lines[1:4]}) == 1  # numbers are aligned, also next to Chinese
+    assert len(lines) == 4  # one mask: the best text is not repeated
 
 
-def test_several_masks_are_numbered_and_filled_together():
-    text = uncoloured(render(fills_table([TWO, ONE])))
+def test_several_masks_are_numbered_and_shown_filled():
+    text = without_color(render(fills_table([TWO, ONE])))
     assert [m in text for m in ("mask 1 of 2", "mask 2 of 2", "all masks filled\na b\n", "\n\nthe [MASK]")] == [
         True
     ] * 4
     assert "\x1b[1;32ma\x1b[0m \x1b[1;32mb" in render(fills_table(TWO))
 
 
-def test_bars_grow_with_the_share_and_stay_in_their_width():
+def test_bars_grow_with_the_fraction_and_stay_in_their_width():
     shares = [i / 200 for i in range(201)]
-    drawn = [bar(s, 10) for s in shares]
-    lengths = [8 * d.count("█") + (" ▏▎▍▌▋▊▉".index(d[-1]) if d and d[-1] != "█" else 0) for d in drawn]
+    bars = [bar(s, 10) for s in shares]
+    lengths = [8 * d.count("█") + (" ▏▎▍▌▋▊▉".index(d[-1]) if d and d[-1] != "█" else 0) for d in bars]
     assert lengths == sorted(lengths)
     assert lengths[0] == 0
     assert lengths[-1] == 80
@@ -101,7 +101,7 @@ def test_bars_grow_with_the_share_and_stay_in_their_width():
     assert bar(7.0, 5) == "█████"
 
 
-def test_a_terminal_without_unicode_gets_ascii_bars():
+def test_terminal_without_unicode_gets_ascii_bars():
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     console = Console(file=file, width=80)
     console.print(next_table("a", "b", {"next": 0.5, "other": 0.5}))
@@ -109,26 +109,26 @@ def test_a_terminal_without_unicode_gets_ascii_bars():
     assert file.buffer.getvalue().count(b"#") == 24
 
 
-def test_next_says_what_the_figures_mean():
-    text = uncoloured(render(next_table("He came.", "她走了", {"next": 0.9, "other": 0.1})))
+def test_next_sentence_table_explains_the_numbers():
+    text = without_color(render(next_table("He came.", "她走了", {"next": 0.9, "other": 0.1})))
     assert re.search(r"A  He came\.\s*\nB  她走了", text)
     assert re.search(r"B follows A .*90\.0%\s*\n.*B does not follow A .*10\.0%", text)
 
 
-def test_a_score_marks_the_odd_word():
-    assert render(score_line(SCORE), colour=False) == "the 北京 *bananas*\n"
-    coloured = render(score_line(SCORE))
-    assert uncoloured(coloured).rstrip() == SCORE.text
-    assert "\x1b[1;4;31mb" in coloured  # red, bold, underlined
-    assert "\x1b[32mthe" in coloured.replace("\x1b[0m\x1b[32m", "")  # green, likely
-    table = uncoloured(render(score_table(SCORE))).splitlines()
+def test_score_marks_surprising_words():
+    assert render(score_line(SCORE), color=False) == "the 北京 *bananas*\n"
+    colored = render(score_line(SCORE))
+    assert without_color(colored).rstrip() == SCORE.text
+    assert "\x1b[1;4;31mb" in colored  # red, bold, underlined
+    assert "\x1b[32mthe" in colored.replace("\x1b[0m\x1b[32m", "")  # green, likely
+    table = without_color(render(score_table(SCORE))).splitlines()
     assert re.fullmatch(r"  bananas +█{21}▋ +-9\.00  surprising\s*", table[4])
     assert [("surprising" in line) for line in table[1:5]] == [False, False, False, True]
     assert table[-1].rstrip() == "log-likelihood -15.50 nats over 4 tokens, pseudo-perplexity 48.2"
 
 
-def test_a_batch_without_colours_writes_out_what_happened():
-    lines = render(batch_rows(BATCH), colour=False).splitlines()
+def test_batch_without_color_uses_text_marks():
+    lines = render(batch_rows(BATCH), color=False).splitlines()
     assert lines[0] == "row 1 · 8 tokens · 3 selected · B follows A"
     assert lines[1] == "[CLS] the cat [MASK:sat] {on→[red]}(ly)北京 [SEP]"
     assert lines[3:] == [
@@ -138,40 +138,40 @@ def test_a_batch_without_colours_writes_out_what_happened():
     ]
 
 
-def test_a_batch_in_colours_marks_each_state_in_its_own():
-    coloured = render(batch_rows(BATCH))
-    row = coloured.splitlines()[1]
-    assert uncoloured(row).rstrip() == "[CLS] the cat sat on→[red]ly北京 [SEP]"
-    colours = [re.search(rf"\x1b\[([0-9;]+)m{re.escape(word)}", row)[1] for word in ("sat", "on→", "ly")]
-    assert len(set(colours)) == len(STYLES) == 3
-    for colour in colours:  # each is explained in the legend
-        assert f"\x1b[{colour}mword" in coloured
+def test_batch_in_color_uses_one_color_per_state():
+    colored = render(batch_rows(BATCH))
+    row = colored.splitlines()[1]
+    assert without_color(row).rstrip() == "[CLS] the cat sat on→[red]ly北京 [SEP]"
+    colors = [re.search(rf"\x1b\[([0-9;]+)m{re.escape(word)}", row)[1] for word in ("sat", "on→", "ly")]
+    assert len(set(colors)) == len(STYLES) == 3
+    for color in colors:  # the legend explains each color
+        assert f"\x1b[{color}mword" in colored
 
 
-def test_no_color_on_a_terminal_is_the_plain_form():
+def test_no_color_on_a_terminal_uses_text_marks():
     assert "[MASK:sat]" in render(batch_rows(BATCH), no_color=True)
 
 
 def test_rows_without_masks_have_no_legend():
-    text = render(batch_rows(MaskedBatch([Row(2, 0, None, [Part("text", "a", "a")])])), colour=False)
+    text = render(batch_rows(MaskedBatch([Row(2, 0, None, [Part("text", "a", "a")])])), color=False)
     assert text.splitlines() == ["row 1 · 2 tokens", "a", ""]
 
 
-@pytest.mark.parametrize("colour", [True, False])
-def test_texts_can_neither_steer_the_terminal_nor_be_markup(colour):
+@pytest.mark.parametrize("color", [True, False])
+def test_texts_contain_neither_control_characters_nor_markup(color):
     evil = "\x1b[31m\x07\x9b2J[bold red]x[/] {0} {text}\n\r"
     filling = FillMaskResult(f"{evil}[MASK]", [Mask(1, len(evil), len(evil) + 6, candidates((evil, 0.5)))], evil, [])
     score = Score(evil, -1.0, 2.7, [TokenScore(evil, 1, -1.0, 0, len(evil), False)])
     batch = MaskedBatch([Row(1, 1, None, [Part(s, evil, evil) for s in ("masked", "random", "kept", "text")])])
     answer = {"next": 0.5, "other": 0.5}
     for shown in (fills_table(filling), score_table(score), batch_rows(batch), next_table(evil, evil, answer)):
-        text = uncoloured(render(shown, colour, width=300))
+        text = without_color(render(shown, color, width=300))
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
         assert "[bold red]x[/]" in text
         assert "{0} {text}".replace(" ", "␣") in text or "{0} {text}" in text
 
 
-def test_printing_into_a_pipe_cuts_and_wraps_nothing(capsys):
+def test_output_to_a_pipe_is_neither_truncated_nor_wrapped(capsys):
     long = MaskedBatch([Row(400, 1, None, [Part("text", " word" * 400, ""), Part("kept", " end", " end")])])
     write(batch_rows(long))
     write(next_table("a " * 100 + "z", "b", {"next": 1.0, "other": 0.0}))

@@ -1,4 +1,4 @@
-"""What a third party's package adds works as what is built in, and a broken package breaks nothing but itself."""
+"""Extensions of third-party packages work like built-in ones, and a broken package breaks nothing else."""
 
 import sys
 import warnings
@@ -39,7 +39,7 @@ BROKEN = {"broken": "import a_package_that_is_not_there\n"}
 
 
 @pytest.mark.parametrize("family", ["bert-tiny", "distilbert-mini", "gpt2-mini"])
-def test_a_head_is_built_saved_and_loaded(tmp_path, family):
+def test_third_party_head_is_built_saved_and_loaded(tmp_path, family):
     points = {"heads": {"theirs": "strangers:ROW", "words": "strangers:WORD", "mlm": "strangers:ROW"}}
     with installed(tmp_path, {"strangers": HEAD}, points):
         config = preset(family, vocab_size=50, labels=("a", "b", "c"))
@@ -56,15 +56,15 @@ def test_a_head_is_built_saved_and_loaded(tmp_path, family):
         after = [TorchEngine(loaded.model, "cpu").logits(head, rows) for head in ("theirs", "words")]
         for a, b in zip(before[0] + before[1], after[0] + after[1], strict=True):
             assert np.array_equal(a, b)
-        assert HEADS["mlm"].module == "unmask.model.heads:MLM", "a name that is taken stays ours"
+        assert HEADS["mlm"].module == "unmask.model.heads:MLM", "built-in names take precedence"
     assert "theirs" not in HEADS
-    assert hf.load(tmp_path / "model").unexpected, "without the package, the head is said to be unread"
+    assert hf.load(tmp_path / "model").unexpected, "without the package, the head is reported as unexpected"
 
 
 FAMILY_HEADS = {"bert-tiny": ["mlm"], "distilbert-mini": ["mlm"], "gpt2-mini": ["lm"]}
 
 
-def test_a_broken_package_is_named_and_breaks_nothing_else(tmp_path):
+def test_broken_package_raises_and_breaks_nothing_else(tmp_path):
     (tmp_path / "a.csv").write_text("text,label\ngood film,yes\nbad film,no\n")
     with installed(tmp_path, BROKEN, {"tasks": {"theirs": "broken:Theirs"}, "objectives": {"odd": "strangers:Gone"}}):
         with pytest.raises(UserError, match=r"the package strangers is broken: its entry point theirs = broken:Theirs"):
@@ -77,10 +77,10 @@ def test_a_broken_package_is_named_and_breaks_nothing_else(tmp_path):
             assert pick_task(TaskRecipe(), [source]).name == "classify"
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert pick_task(TaskRecipe(), [source]).name == "classify", "it is said once"
+            assert pick_task(TaskRecipe(), [source]).name == "classify", "the warning is given once"
 
 
-def test_what_a_head_is_needs_no_torch():
+def test_head_specs_do_not_import_torch():
     import subprocess
 
     code = "import sys; from unmask.model.head_spec import HEADS; print(HEADS['tag'].labeled, 'torch' in sys.modules)"
@@ -88,7 +88,7 @@ def test_what_a_head_is_needs_no_torch():
     assert out.split() == ["True", "False"]
 
 
-def test_every_head_is_the_module_that_its_value_names():
+def test_every_head_spec_builds_a_module():
     config = preset("bert-tiny", vocab_size=50, labels=("a", "b"))
     with torch.device("meta"):
         for name in HEADS:

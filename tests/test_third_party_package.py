@@ -1,7 +1,7 @@
-"""A third party's package, built and installed by pip (tests/packages/unmask_extra), takes part in everything.
+"""A third-party package (tests/packages/unmask_extra), built and installed with pip, is supported everywhere.
 
-Two tasks, `urgency` on the head of `classify` with a setting of its own and `wait` with a head and a metric of its own, go from a labelled
-file to a served model; an objective, a family, an optimizer and a file format take part in a run.
+Two tasks are used from a labeled file to a served model: `urgency` with the head of `classify` and a setting, and `wait` with its own head
+and metric. An objective, a family, an optimizer and a file format are used in a run.
 """
 
 import json
@@ -21,7 +21,7 @@ from near import near
 from runs.tiny import model_folder, sentence
 from safetensors.torch import load_file
 from starlette.testclient import TestClient
-from third_party import look_again, pip_installed
+from third_party import pip_installed, reload_entry_points
 from typer.testing import CliRunner
 
 import unmask
@@ -45,7 +45,7 @@ from unmask.train.run import Run
 
 TARGETS = {"urgency": ("urgency", {"pos": "urgent", "neg": "later"}), "wait": ("hours", {"pos": 0, "neg": 3})}
 MESSAGE = sentence(1)[0]
-ASKED = {"urgency": {"message": MESSAGE}, "wait": {"sender": "anna", "message": MESSAGE}}
+INPUTS = {"urgency": {"message": MESSAGE}, "wait": {"sender": "anna", "message": MESSAGE}}
 RATES = {"urgency": 0.005, "wait": 0.01}
 SETS = ["train.batch_size=8", "train.eval_steps=10", "train.save_steps=10"]
 
@@ -56,8 +56,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def ask(*words: Any) -> str:
-    """What a command prints."""
+def run_command(*words: Any) -> str:
+    """Return the output of a command."""
     done = CliRunner().invoke(cli, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     return done.output
@@ -79,27 +79,27 @@ class Trained:
     train: Path
     test: Path
     run: Run
-    said: str  # by the command that trained it
+    output: str  # output of the training command
 
     @property
     def target(self) -> str:
         return TARGETS[self.task][0]
 
     @property
-    def asked(self) -> dict[str, str]:
-        return ASKED[self.task]
+    def inputs(self) -> dict[str, str]:
+        return INPUTS[self.task]
 
 
 @pytest.fixture(scope="module", params=list(TARGETS))
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A model that was fine-tuned by the command line, with baselines; the task is recognised by the columns."""
+    """A model fine-tuned through the command line, with baselines; the task is detected from the columns."""
     root, name = tmp_path_factory.mktemp(request.param), request.param
     column, values = TARGETS[name]
     for file, count in (("train.csv", 40), ("test.csv", 20)):
         rows = [
             {"sender": "anna", "message": text, column: values[label]} for text, label in map(sentence, range(count))
         ]
-        write_table(root / file, [{key: row[key] for key in (*ASKED[name], column)} for row in rows])
+        write_table(root / file, [{key: row[key] for key in (*INPUTS[name], column)} for row in rows])
     start = model_folder(root / "start")
     words = [
         "--train",
@@ -113,89 +113,94 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         root / "run",
     ]
     more = ["--set", "task.urgency.threshold=0.6"] if name == "urgency" else []
-    said = ask("finetune", start, *words, *options(name), *more)
-    return Trained(name, start, root / "train.csv", root / "test.csv", Run.open(root / "run"), said)
+    output = run_command("finetune", start, *words, *options(name), *more)
+    return Trained(name, start, root / "train.csv", root / "test.csv", Run.open(root / "run"), output)
 
 
-def test_the_doctor_reads_its_files(trained: Trained, tmp_path: Path) -> None:
-    found = json.loads(ask("doctor", trained.train, "--json"))
-    assert (found["task"], found["records"]["train"], found["errors"]) == (trained.task, 40, 0)
+def test_doctor_reads_its_files(trained: Trained, tmp_path: Path) -> None:
+    report = json.loads(run_command("doctor", trained.train, "--json"))
+    assert (report["task"], report["records"]["train"], report["errors"]) == (trained.task, 40, 0)
     bad = tmp_path / "bad.csv"
-    write_table(bad, [dict.fromkeys((*trained.asked, trained.target), "")])
+    write_table(bad, [dict.fromkeys((*trained.inputs, trained.target), "")])
     findings = unmask.doctor(bad, task=trained.task)["findings"]
     assert {f["kind"] for f in findings if f["error"]}, findings
 
 
-def test_it_learns_and_is_compared_with_baselines(trained: Trained) -> None:
+def test_fine_tuning_reduces_the_loss_and_reports_baselines(trained: Trained) -> None:
     results = trained.run.results()
     metric = {"urgency": "accuracy", "wait": "within"}[trained.task]
     assert (results["task"], results["metric"]) == (trained.task, metric) and 0 <= results["test"][metric] <= 1
     losses = [event[trained.task] for event in trained.run.events() if event["event"] == "train"]
     assert losses[-1] < 0.8 * losses[0]
-    assert "no pooler" not in trained.said or trained.task == "urgency", "what its head does not read is not learnt"
-    counted = ["shared words"] if trained.task == "urgency" else []
-    assert [found["baseline"] for found in results["baselines"]] == [*counted, "without pre-training"]
-    assert ("the task wait has no baseline except" in trained.said) == (trained.task == "wait")
+    assert "no pooler" not in trained.output or trained.task == "urgency", "unused heads are not trained"
+    lexical = ["shared words"] if trained.task == "urgency" else []
+    assert [baseline["baseline"] for baseline in results["baselines"]] == [*lexical, "without pre-training"]
+    assert ("the task wait has no baseline except" in trained.output) == (trained.task == "wait")
 
 
-def test_report_and_model_card_show_it(trained: Trained) -> None:
+def test_report_and_model_card_describe_it(trained: Trained) -> None:
     page, card = ((trained.run.path / name).read_text() for name in ("report.html", "model/README.md"))
     assert trained.task in page and "without pre-training" in page
     assert f"A model for {trained.task}" in card and "unmask.predict('.'" in card
     if trained.task == "urgency":
         assert "shared words" in page and "Labels: `later`, `urgent`" in card
     else:
-        assert re.search(r"validation within \d+\.\d%", trained.said), "per cent, as its metric says"
+        assert re.search(r"validation within \d+\.\d%", trained.output), "a percentage, as its metric declares"
 
 
-def test_a_stopped_run_goes_on(trained: Trained, tmp_path: Path) -> None:
+def test_interrupted_run_resumes(trained: Trained, tmp_path: Path) -> None:
     evaluated: list[float] = []
 
     def stop(score: float) -> None:
         evaluated.append(score)
-        if len(evaluated) == 4:  # at step 30, or 40: after a checkpoint
+        if len(evaluated) == 4:  # at step 30 or 40, after a checkpoint
             raise KeyboardInterrupt
 
     recipe = trained.run.recipe()
     with pytest.raises(KeyboardInterrupt):
         execute(Finetune(), recipe, replace(Context.single_process(), eval_callback=stop), tmp_path / "run")
     assert not (tmp_path / "run" / "results.json").exists()
-    ask("finetune", "--resume", tmp_path / "run")
+    run_command("finetune", "--resume", tmp_path / "run")
     for name in [file.name for file in trained.run.model.glob("*.safetensors")]:
-        whole, halved = (load_file(path / name) for path in (trained.run.model, tmp_path / "run/model"))
-        assert whole.keys() == halved.keys() and all(torch.equal(whole[key], halved[key]) for key in whole)
+        uninterrupted, resumed = (load_file(path / name) for path in (trained.run.model, tmp_path / "run/model"))
+        assert uninterrupted.keys() == resumed.keys() and all(
+            torch.equal(uninterrupted[key], resumed[key]) for key in uninterrupted
+        )
     assert Run(tmp_path / "run").results()["test"] == trained.run.results()["test"]
 
 
 def test_evaluate_and_predict(trained: Trained, site: Path) -> None:
-    scores, results = json.loads(ask("evaluate", trained.run.path, trained.test, "--json")), trained.run.results()
+    scores, results = (
+        json.loads(run_command("evaluate", trained.run.path, trained.test, "--json")),
+        trained.run.results(),
+    )
     assert scores["task"] == trained.task and scores.items() >= results["test"].items()
-    (found,) = unmask.predict(trained.run.path, [trained.asked])
-    # the real command, in a process that finds the package by its entry points alone
-    command = [sys.executable, "-m", "unmask", "predict", str(trained.run.path), *trained.asked.values(), "--json"]
+    (prediction,) = unmask.predict(trained.run.path, [trained.inputs])
+    # the real command, in a process that finds the package only by its entry points
+    command = [sys.executable, "-m", "unmask", "predict", str(trained.run.path), *trained.inputs.values(), "--json"]
     paths = os.pathsep.join(path for path in (str(site), *sys.path) if path)
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [alike(found)], "numbers of numpy are numbers"
-    shown = ask("predict", trained.run.path, *trained.asked.values())
-    assert shown.startswith(f'{" | ".join(trained.asked.values())}  →  {{"{trained.target}": ')
+    assert json.loads(done.stdout) == [up_to_rounding(prediction)], "numpy numbers are serialized as numbers"
+    shown = run_command("predict", trained.run.path, *trained.inputs.values())
+    assert shown.startswith(f'{" | ".join(trained.inputs.values())}  →  {{"{trained.target}": ')
 
 
-def alike(answer: dict[str, Any]) -> dict[str, Any]:
+def up_to_rounding(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, str) else near(value, 1e-4) for key, value in answer.items()}
 
 
-def test_python_calls_it_by_its_name(trained: Trained) -> None:
+def test_predictor_has_a_method_of_its_name(trained: Trained) -> None:
     model = unmask.load(trained.run.path)
-    (found,), texts = model.predict([trained.asked]), list(trained.asked.values())
-    assert trained.task in model.methods() and getattr(model, trained.task)(*texts) == found == model(*texts)
+    (prediction,), texts = model.predict([trained.inputs]), list(trained.inputs.values())
+    assert trained.task in model.methods() and getattr(model, trained.task)(*texts) == prediction == model(*texts)
     several = getattr(model, trained.task)(*([text, "bob saw a film"] for text in texts))
-    assert len(several) == 2 and alike(several[0]) == found
+    assert len(several) == 2 and up_to_rounding(several[0]) == prediction
     with pytest.raises(AttributeError):
         model.posture(MESSAGE)
 
 
-def test_its_setting_decides_and_stays_with_the_model(trained: Trained, tmp_path: Path) -> None:
+def test_setting_is_applied_and_saved_with_the_model(trained: Trained, tmp_path: Path) -> None:
     if trained.task == "wait":
         with pytest.raises(UserError, match=r"unknown recipe key task\.wait"):
             unmask.finetune(trained.start, train=trained.train, overrides=["task.wait.threshold=0.6"])
@@ -211,69 +216,69 @@ def test_its_setting_decides_and_stays_with_the_model(trained: Trained, tmp_path
         unmask.finetune(trained.start, train=trained.train, overrides=["task.urgency.threshold=2"])
 
 
-def test_http_gives_its_predictions_and_not_vectors(trained: Trained) -> None:
+def test_http_returns_predictions(trained: Trained) -> None:
     model = unmask.load(trained.run.path)
     client = TestClient(make_app({"mine": model}, allowed_hosts=None))
-    asked, ours = trained.asked, alike(model.predict([trained.asked])[0])
+    inputs, ours = trained.inputs, up_to_rounding(model.predict([trained.inputs])[0])
     about = client.get("/models/mine").json()
     assert about["pipeline"] == about["pipelines"][0] == "prediction" and about["task"] == trained.task
     for path in ("/models/mine", "/models/mine/pipeline/prediction"):
-        assert client.post(path, json={"inputs": asked}).json() == ours
-        assert client.post(path, json={"inputs": [asked, list(asked.values())]}).json() == [ours, ours]
+        assert client.post(path, json={"inputs": inputs}).json() == ours
+        assert client.post(path, json={"inputs": [inputs, list(inputs.values())]}).json() == [ours, ours]
     assert client.post("/models/mine", json=json.loads(sample_body(model))).status_code == 200
-    for wrong, said in (
-        ({"inputs": asked | {"messag": "x"}}, "unknown field 'messag'"),
-        ({"inputs": {}}, f"has no '{next(iter(asked))}'"),
-        ({"inputs": asked | {"message": ["a"]}}, "message is list, not text"),
+    for wrong, message in (
+        ({"inputs": inputs | {"messag": "x"}}, "unknown field 'messag'"),
+        ({"inputs": {}}, f"has no '{next(iter(inputs))}'"),
+        ({"inputs": inputs | {"message": ["a"]}}, "message is list, not text"),
         ({"inputs": [["a", "b", "c"]]}, f"3 texts given for the task {trained.task}"),
-        ({"inputs": asked, "parameters": {"top_k": 1}}, "parameters"),
+        ({"inputs": inputs, "parameters": {"top_k": 1}}, "parameters"),
     ):
         answer = client.post("/models/mine", json=wrong)
-        assert answer.status_code == 422 and said in answer.json()["error"]["message"], answer.text
-    refused = client.post("/predict", json={"inputs": MESSAGE}).json()["error"]
-    assert "no served model is fine-tuned for classify" in refused["message"]
+        assert answer.status_code == 422 and message in answer.json()["error"]["message"], answer.text
+    error = client.post("/predict", json={"inputs": MESSAGE}).json()["error"]
+    assert "no served model is fine-tuned for classify" in error["message"]
 
 
-def test_the_studio_has_a_form_for_it(trained: Trained) -> None:
+def test_studio_has_a_form_for_it(trained: Trained) -> None:
     client = TestClient(make_app({"mine": unmask.load(trained.run.path)}, allowed_hosts=None))
-    (told,) = client.get("/studio/models").json()
-    form = told["forms"][0]
+    (model_info,) = client.get("/studio/models").json()
+    form = model_info["forms"][0]
     assert (form["name"], form["method"], form["view"]) == (trained.task, "predict", "json")
     assert [(f["name"], f["caption"], f["required"]) for f in form["fields"]] == [
-        (name, name.upper(), True) for name in trained.asked
+        (name, name.upper(), True) for name in trained.inputs
     ]
-    found = client.post("/studio/task", json={"model": "mine", "record": trained.asked}).json()
-    assert trained.target in found
-    wrong = client.post("/studio/task", json={"model": "mine", "record": trained.asked | {trained.target: "x"}})
+    response = client.post("/studio/task", json={"model": "mine", "record": trained.inputs}).json()
+    assert trained.target in response
+    wrong = client.post("/studio/task", json={"model": "mine", "record": trained.inputs | {trained.target: "x"}})
     assert wrong.status_code == 422 and f"unknown field '{trained.target}'" in wrong.json()["error"]["message"]
 
 
-def test_it_is_explained_by_what_its_spec_says(trained: Trained) -> None:
+def test_explanation_follows_its_spec(trained: Trained) -> None:
     model = unmask.load(trained.run.path)
     target = "urgent" if trained.task == "urgency" else None
-    found = model.explain(*trained.asked.values(), target=target, steps=300)
-    assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
-    assert len(found.tokens) == len(model.task.encode(trained.asked, False)[0])
+    explanation = model.explain(*trained.inputs.values(), target=target, steps=300)
+    assert abs(explanation.delta) < 0.02 * max(1.0, abs(explanation.value - explanation.baseline))
+    assert len(explanation.tokens) == len(model.task.encode(trained.inputs, False)[0])
     with pytest.raises(UserError, match="no label 'urgen'"):
-        model.explain(*trained.asked.values(), target="urgen")
-    assert "film" in ask("explain", trained.run.path, *trained.asked.values())
+        model.explain(*trained.inputs.values(), target="urgen")
+    assert "film" in run_command("explain", trained.run.path, *trained.inputs.values())
 
 
-def test_its_export_answers_alike(trained: Trained, tmp_path: Path) -> None:
+def test_export_gives_the_same_predictions(trained: Trained, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    ask("export", trained.run.path, "--out", tmp_path / "onnx")
+    run_command("export", trained.run.path, "--out", tmp_path / "onnx")
     about = json.loads((tmp_path / "onnx" / "export.json").read_text())
     output = {"urgency": "choice", "wait": "number"}[trained.task]
     assert (about["task"], about["output"], about["grouped"]) == (trained.task, output, False)
-    asked = [trained.asked, trained.asked | {"message": f"{MESSAGE} {MESSAGE}"}]  # of two lengths
-    ours, theirs = (unmask.load(path).predict(asked) for path in (trained.run.path, tmp_path / "onnx"))
+    inputs = [trained.inputs, trained.inputs | {"message": f"{MESSAGE} {MESSAGE}"}]  # of two lengths
+    ours, theirs = (unmask.load(path).predict(inputs) for path in (trained.run.path, tmp_path / "onnx"))
     for one, other in zip(ours, theirs, strict=True):
-        assert other == alike(one)
+        assert other == up_to_rounding(one)
 
 
-def test_it_learns_from_a_teacher_and_mlm_beside_it(trained: Trained, tmp_path: Path) -> None:
+def test_training_with_a_teacher_and_auxiliary_mlm(trained: Trained, tmp_path: Path) -> None:
     words = ["--train", trained.train, "--teacher", trained.run.path, "--aux-mlm", "0.1", "--steps", 80]
-    ask("finetune", trained.start, *words, *options(trained.task), "--out", tmp_path / "run")
+    run_command("finetune", trained.start, *words, *options(trained.task), "--out", tmp_path / "run")
     steps = [e for e in Run(tmp_path / "run").events() if e["event"] == "train"]
     assert all({trained.task, "teacher", "mlm"} <= set(e) for e in steps)
     first, last = steps[0], steps[-1]
@@ -285,7 +290,7 @@ def test_it_learns_from_a_teacher_and_mlm_beside_it(trained: Trained, tmp_path: 
 # --------------------------------------------------------------------- an objective, a family, an optimizer, a format
 
 
-def test_an_objective_a_family_an_optimizer_and_a_format_take_part_in_a_run(tmp_path):
+def test_objective_family_optimizer_and_format_work_in_a_run(tmp_path):
     texts = [(("good", "bad")[n % 2], f"a {('fine', 'dull')[n % 2]} film about number {n}") for n in range(80)]
     data = tmp_path / "texts.bars"
     data.write_text("".join(f"{label}|{text}\n" for label, text in texts))
@@ -298,36 +303,36 @@ def test_an_objective_a_family_an_optimizer_and_a_format_take_part_in_a_run(tmp_
     loaded = hf.load(run.model)
     assert not loaded.missing and not loaded.unexpected
     first = Model(loaded.config, loaded.model.heads).init(0)
-    assert not torch.equal(loaded.model.heads["even"].weight, first.heads["even"].weight), "it has learnt"
+    assert not torch.equal(loaded.model.heads["even"].weight, first.heads["even"].weight), "the head was trained"
     model = unmask.load(run.path)
     assert model.engine.config.family == "extra" and len(model.fill("a fine [MASK]", top_k=3).masks) == 1
     tuned = unmask.finetune(
         run.path, train=data, steps=4, batch_size=8, max_length=16, out=tmp_path / "tuned", overrides=sets
     )
     assert {answer["label"] for answer in unmask.predict(tuned.path, ["a dull film"])} <= {"good", "bad"}
-    assert FAMILIES["bert"].base == "bert-base", "a name that is taken stays ours"
+    assert FAMILIES["bert"].base == "bert-base", "built-in names take precedence"
     table = tmp_path / "a.csv"
     table.write_text("text,label\nfine,good\n")
     assert open_source(str(table), []).columns == ["text", "label"]
 
 
-def test_without_the_package_its_names_are_unknown(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_unknown_without_the_package(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [path for path in sys.path if path != str(site)])
-        look_again()
+        reload_entry_points()
         for kind, name in ((TASKS, "wait"), (OBJECTIVES, "parity"), (FORMATS, "bars"), (HEADS, "dial")):
             assert name not in kind
         with pytest.raises(UserError, match="Input should be 'muon' or 'adamw'"):
             Recipe.build({"train": {"optimizer": "signs"}})
         with pytest.raises(UserError, match="unknown preset 'extra-tiny'"):
             preset("extra-tiny")
-    look_again()
+    reload_entry_points()
     assert "wait" in TASKS
 
 
-def test_its_optimizer_goes_on_where_it_was():
+def test_optimizer_state_resumes():
     settings = TrainRecipe(optimizer="signs")
-    whole, halved = (Model(preset("extra-tiny", vocab_size=50)).init(0).eval() for _ in range(2))
+    uninterrupted, resumed = (Model(preset("extra-tiny", vocab_size=50)).init(0).eval() for _ in range(2))
 
     def train(model, optimizers, steps):
         for step in steps:
@@ -336,11 +341,11 @@ def test_its_optimizer_goes_on_where_it_was():
             model.logits("mlm", model(ids)[0]).square().sum().backward()
             optimizers.step(1.0)
 
-    train(whole, Optimizers(whole, settings, dict(whole.named_parameters())), range(4))
-    first = Optimizers(halved, settings, dict(halved.named_parameters()))
-    train(halved, first, range(2))
-    again = Optimizers(halved, settings, dict(halved.named_parameters()))
+    train(uninterrupted, Optimizers(uninterrupted, settings, dict(uninterrupted.named_parameters())), range(4))
+    first = Optimizers(resumed, settings, dict(resumed.named_parameters()))
+    train(resumed, first, range(2))
+    again = Optimizers(resumed, settings, dict(resumed.named_parameters()))
     again.load_state(first.state())
-    train(halved, again, range(2, 4))
-    for a, b in zip(whole.parameters(), halved.parameters(), strict=True):
+    train(resumed, again, range(2, 4))
+    for a, b in zip(uninterrupted.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)

@@ -1,6 +1,6 @@
-"""The vocabulary of the field, in code, messages and docs: words of the project's old dialect are refused, with what to write instead.
+"""Plain vocabulary in code, messages and docs: words of the project's former dialect fail the tests, with suggestions.
 
-Docs have none of them. A package may still have as many as `LEFT` says; these numbers may only shrink.
+Docs must contain none of them. A package may contain at most the number in `LEFT`; these numbers may only shrink.
 """
 
 import re
@@ -25,7 +25,7 @@ WORDS = {  # pattern → what to write instead
     r"\bjudged by\b": "evaluated with",
 }
 LEFT = {"tasks": 1, "train": 1}
-QUOTED = {"docs/log.md"}  # quotes old names
+QUOTED = {"docs/log.md"}  # quotes former names
 
 
 def dialect(text: str) -> list[str]:
@@ -46,20 +46,20 @@ def advice(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("file", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda file: file.name)
-def test_docs_are_in_plain_words(file: Path) -> None:
+def test_docs_use_plain_words(file: Path) -> None:
     if str(file.relative_to(ROOT)) not in QUOTED:
-        found = dialect(file.read_text("utf-8"))
-        assert not found, f"{file.relative_to(ROOT)}: {advice(found)}"
+        words_found = dialect(file.read_text("utf-8"))
+        assert not words_found, f"{file.relative_to(ROOT)}: {advice(words_found)}"
 
 
-def test_the_package_gets_plainer() -> None:
+def test_package_uses_plain_words() -> None:
     counts: Counter[str] = Counter()
     words: dict[str, list[str]] = {}
     for file in sorted((ROOT / "unmask").rglob("*.py")):
         package = file.relative_to(ROOT / "unmask").parts[0]
-        found = dialect(file.read_text("utf-8"))
-        counts[package] += len(found)
-        words.setdefault(package, []).extend(found)
+        words_found = dialect(file.read_text("utf-8"))
+        counts[package] += len(words_found)
+        words.setdefault(package, []).extend(words_found)
     more = {
         p: f"{n} instead of at most {LEFT.get(p, 0)}: {advice(words[p])}"
         for p, n in counts.items()

@@ -1,4 +1,4 @@
-"""A package of a third party: one that pip builds and installs, or modules and a dist-info that names their entry points."""
+"""Third-party packages for tests: one that pip builds and installs, or modules with a dist-info that lists their entry points."""
 
 import importlib
 import shutil
@@ -19,7 +19,7 @@ PACKAGES = Path(__file__).parent / "packages"
 
 @contextmanager
 def installed(folder: Path, modules: dict[str, str], points: dict[str, dict[str, str]]) -> Iterator[None]:
-    """`points`: {"objectives": {"theirs": "strangers:Theirs"}}. Installed for the block alone."""
+    """Install modules with entry points `points`, such as {"objectives": {"theirs": "strangers:Theirs"}}, for the block."""
     for module, code in modules.items():
         (folder / f"{module}.py").write_text(code, "utf-8")
     info = folder / "strangers-1.0.dist-info"
@@ -33,9 +33,9 @@ def installed(folder: Path, modules: dict[str, str], points: dict[str, dict[str,
 
 @contextmanager
 def pip_installed(name: str, folder: Path) -> Iterator[Path]:
-    """A package of tests/packages, built and installed by pip, without the network; for the block alone. Gives the folder it is in."""
+    """Build and install a package of tests/packages with pip, without the network, for the block. Yield its directory."""
     source, site = folder / "source", folder / "site"
-    shutil.copytree(PACKAGES / name, source)  # which the build writes into
+    shutil.copytree(PACKAGES / name, source)  # the build writes into it
     options = ["-q", "--no-deps", "--no-index", "--no-build-isolation", "--no-cache-dir", "--target", str(site)]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options, str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -48,18 +48,18 @@ def pip_installed(name: str, folder: Path) -> Iterator[Path]:
 def on_path(folder: Path, modules: Iterable[str]) -> Iterator[None]:
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
-    look_again()
+    reload_entry_points()
     try:
         yield
     finally:
         sys.path.remove(str(folder))
         for name in [name for name in sys.modules if name.partition(".")[0] in set(modules)]:
             del sys.modules[name]
-        look_again()
+        reload_entry_points()
 
 
-def look_again() -> None:
-    """Registries read the entry points once."""
+def reload_entry_points() -> None:
+    """Clear the registries, which read the entry points only once."""
     for registry in REGISTRIES:
         registry._others = None
         registry._broken.clear()

@@ -1,4 +1,4 @@
-"""The report in real Chromium: what a person sees, in light and dark, and that no text of the user's becomes markup."""
+"""The HTML report of a run in real Chromium: it renders in light and dark mode, and user text never becomes markup."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run on text that tries to break out of the page, from a file whose name tries too."""
+    """Train on text that tries to inject markup, from a file whose name tries it too."""
     folder = tmp_path_factory.mktemp("page")
     words = ["the cat sat on the mat .", "a dog ran over the road .", INJECTION, "we read about <b>markup</b> & more ."]
     path = folder / "x<script>document.title='owned'<%2fscript>.txt"
@@ -43,14 +43,14 @@ def chromium(page: Path, folder: Path, *flags: str) -> str:
     return done.stdout
 
 
-def test_the_page_says_what_was_trained(report: Path, tmp_path: Path) -> None:
+def test_page_describes_the_training_run(report: Path, tmp_path: Path) -> None:
     page = chromium(report, tmp_path, "--dump-dom")
     text = re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]+>", " ", page, flags=re.S)
     for words in ("bert-tiny", "held-out", "12", "unmask fill", "unigram entropy", "perplexity"):
         assert words in text.lower() or words in text, words
 
 
-def test_nothing_of_the_user_becomes_markup(report: Path, tmp_path: Path) -> None:
+def test_user_text_never_becomes_markup(report: Path, tmp_path: Path) -> None:
     page = chromium(report, tmp_path, "--dump-dom")
     title = re.search(r"<title>(.*?)</title>", page, re.S)
     assert title
@@ -60,7 +60,7 @@ def test_nothing_of_the_user_becomes_markup(report: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_looks_like_a_page(report: Path, tmp_path: Path, dark: bool) -> None:
+def test_page_renders_in_light_and_dark_mode(report: Path, tmp_path: Path, dark: bool) -> None:
     picture = tmp_path / "page.png"
     scheme = ["--blink-settings=preferredColorScheme=0"] if dark else ["--blink-settings=preferredColorScheme=1"]
     chromium(report, tmp_path, f"--screenshot={picture}", "--window-size=1200,2400", *scheme)

@@ -1,4 +1,4 @@
-"""The studio in real Chromium, with really trained models: each view used as a person would, by mouse and by keyboard."""
+"""The studio in real Chromium with trained models: each view is operated by mouse and by keyboard."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from report.test_task_report import INJECTIONS
 from server.serving import server
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=30_000)  # on a busy machine; nothing waits that long otherwise
+expect.set_options(timeout=30_000)  # for busy machines; normally nothing waits this long
 SENTENCE = "Ann lives in Rome and works in a bank ."
 WATCH = """
 window.own = (n) => { window.owned = n };
@@ -47,33 +47,33 @@ def url(root: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport={"width": 1200, "height": 900}, locale="en-US", color_scheme="light")
-    made.set_default_timeout(20_000)
-    yield made
-    made.close()
+    new_context = browser.new_context(viewport={"width": 1200, "height": 900}, locale="en-US", color_scheme="light")
+    new_context.set_default_timeout(20_000)
+    yield new_context
+    new_context.close()
 
 
 @pytest.fixture
 def page(context: BrowserContext, url: str) -> Iterator[Page]:
-    """Where nothing of the page's own may go wrong: no error in the console, no breach of the policy, nothing of a user's run."""
-    found = context.new_page()
-    said: list[str] = []
-    found.on("pageerror", lambda error: said.append(f"error: {error}"))
-    found.on("console", lambda line: said.append(line.text) if line.type in ("error", "warning") else None)
-    found.on("dialog", lambda dialog: (said.append("a dialog"), dialog.dismiss()))
-    found.add_init_script(WATCH)
-    found.goto(url)
-    yield found
-    assert found.evaluate("window.broken") == [] and found.evaluate("window.owned === undefined")
-    refused = "status of 422"  # a model that cannot do what a view shows: Chromium notes every such answer
-    assert [line for line in said if refused not in line] == []
+    """Return a page that must stay clean: no console errors, no CSP violations and no code from user text."""
+    new_page = context.new_page()
+    messages: list[str] = []
+    new_page.on("pageerror", lambda error: messages.append(f"error: {error}"))
+    new_page.on("console", lambda line: messages.append(line.text) if line.type in ("error", "warning") else None)
+    new_page.on("dialog", lambda dialog: (messages.append("a dialog"), dialog.dismiss()))
+    new_page.add_init_script(WATCH)
+    new_page.goto(url)
+    yield new_page
+    assert new_page.evaluate("window.broken") == [] and new_page.evaluate("window.owned === undefined")
+    unsupported = "status of 422"  # the model does not support the view; Chromium logs every such response
+    assert [line for line in messages if unsupported not in line] == []
 
 
 def go(page: Page, view: str, model: str = "", second: str = "") -> None:
@@ -85,7 +85,7 @@ def go(page: Page, view: str, model: str = "", second: str = "") -> None:
 
 
 def until(page: Page, condition: str, seconds: float = 60) -> None:
-    """playwright's own waiting evaluates text in the page, which its policy forbids."""
+    """Poll `condition`. playwright's own wait evaluates a string in the page, which the page's CSP forbids."""
     for _ in range(int(seconds * 10)):
         if page.evaluate(condition):
             return
@@ -96,7 +96,7 @@ def until(page: Page, condition: str, seconds: float = 60) -> None:
 # -------------------------------------------------------------------------------------------------------------- fill
 
 
-def test_fill_by_clicks(page: Page) -> None:
+def test_fill_by_mouse(page: Page) -> None:
     go(page, "fill", "mini")
     page.fill("#text", SENTENCE)
     page.click(".paper >> text=Rome")
@@ -108,7 +108,7 @@ def test_fill_by_clicks(page: Page) -> None:
     assert shares == sorted(shares, reverse=True)
     widths = [box["width"] for bar in page.locator(".bars .bar > span").all() if (box := bar.bounding_box())]
     assert widths[0] > widths[-1] > 0
-    page.click(".word.hidden")  # again: the word is back
+    page.click(".word.hidden")  # a second click restores the word
     expect(page.locator("#text")).to_have_value(SENTENCE)
     expect(page.locator(".hint")).to_be_visible()
     page.click(".paper >> text=Rome")
@@ -120,7 +120,7 @@ def test_fill_by_clicks(page: Page) -> None:
     expect(page.locator(".word.new")).to_have_count(1)
 
 
-def test_fill_several_masks_together(page: Page) -> None:
+def test_fill_multiple_masks_jointly(page: Page) -> None:
     go(page, "fill", "mini")
     page.fill("#text", "Ann [MASK] in [MASK] and works in a bank .")
     expect(page.locator(".mask ol")).to_have_count(3)
@@ -133,7 +133,7 @@ def test_fill_several_masks_together(page: Page) -> None:
     expect(page.locator("#text")).to_have_value(best or "")
 
 
-def test_fill_with_given_words_only(page: Page) -> None:
+def test_fill_from_a_candidate_list(page: Page) -> None:
     go(page, "fill", "mini")
     page.fill("#text", "Ann lives in [MASK] .")
     page.fill("#only", "Rome, Oslo，bank")
@@ -144,9 +144,9 @@ def test_fill_with_given_words_only(page: Page) -> None:
     expect(page.locator(".bars button")).to_have_count(5)
 
 
-def test_a_visit_begins_with_what_the_model_can_do(page: Page, url: str) -> None:
+def test_studio_opens_with_a_view_that_the_model_supports(page: Page, url: str) -> None:
     expect(page.locator("h1")).to_have_text("Fill")  # the first model is "mini"
-    page.select_option("#model", "classify")  # remembered
+    page.select_option("#model", "classify")  # the selection is remembered
     page.goto("about:blank")
     page.goto(url)
     expect(page.locator("h1")).to_have_text("Task")
@@ -155,7 +155,7 @@ def test_a_visit_begins_with_what_the_model_can_do(page: Page, url: str) -> None
     expect(page.locator("h1")).to_have_text("Task")
 
 
-def test_look_begins_with_something_to_explain(page: Page) -> None:
+def test_look_view_starts_with_an_example(page: Page) -> None:
     go(page, "look", "mini")
     for part in ("#score .scored", "#attention .heads button", "#explain .chip"):
         expect(page.locator(part).first).to_be_visible()
@@ -166,7 +166,7 @@ def test_look_begins_with_something_to_explain(page: Page) -> None:
     expect(page.locator("#explain")).not_to_contain_text("masked:")
     page.select_option("#model", "classify")
     expect(page.locator("#explain .chip").first).to_be_visible()
-    expect(page.locator(".trouble")).to_have_count(1)  # it cannot score
+    expect(page.locator(".trouble")).to_have_count(1)  # this model cannot score
 
 
 def test_fill_by_keyboard(page: Page) -> None:
@@ -176,7 +176,7 @@ def test_fill_by_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".word.hidden")).to_be_focused()
     expect(page.locator(".bars button").first).to_be_visible()
-    page.wait_for_timeout(1500)  # an answer that comes now would draw the list anew
+    page.wait_for_timeout(1500)  # a late response would re-render the list
     page.locator(".bars button").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -187,7 +187,7 @@ def test_fill_by_keyboard(page: Page) -> None:
     expect(page.locator(".word.hidden")).to_have_count(0)
 
 
-def test_two_models_side_by_side_and_one_that_cannot(page: Page) -> None:
+def test_two_models_are_compared_side_by_side(page: Page) -> None:
     go(page, "fill", "mini", "classify")
     page.fill("#text", "Ann lives in [MASK] .")
     columns = page.locator(".answers section")
@@ -202,7 +202,7 @@ def test_two_models_side_by_side_and_one_that_cannot(page: Page) -> None:
 # -------------------------------------------------------------------------------------------------------------- look
 
 
-def test_look_at_attention_and_surprise(page: Page) -> None:
+def test_look_shows_attention_and_surprisal(page: Page) -> None:
     go(page, "look", "mini")
     page.fill("#text", SENTENCE)
     page.keyboard.press("Control+Enter")
@@ -223,14 +223,14 @@ def test_look_at_attention_and_surprise(page: Page) -> None:
     )
     assert before != after
     page.locator(".token.from").nth(4).hover()
-    lit = page.locator(".line.on")
-    assert 0 < lit.count() < page.locator(".line").count()
-    assert set(lit.evaluate_all("all => all.map((one) => one.dataset.from)")) == {"4"}
+    highlighted = page.locator(".line.on")
+    assert 0 < highlighted.count() < page.locator(".line").count()
+    assert set(highlighted.evaluate_all("all => all.map((one) => one.dataset.from)")) == {"4"}
     total = sum(int(text.strip("%")) for text in page.locator(".weight").all_text_contents() if text)
     assert 50 < total <= 112
 
 
-def test_look_explains_an_answer(page: Page) -> None:
+def test_look_explains_a_prediction(page: Page) -> None:
     go(page, "look", "classify")
     page.fill("#text", SENTENCE)
     page.click("#look")
@@ -249,7 +249,7 @@ def test_look_explains_an_answer(page: Page) -> None:
 # ------------------------------------------------------------------------------------------------------------ meaning
 
 
-def test_meaning_draws_points_and_a_matrix(page: Page) -> None:
+def test_meaning_shows_a_scatter_plot_and_a_similarity_matrix(page: Page) -> None:
     go(page, "meaning", "mini")
     texts = [
         SENTENCE,
@@ -261,7 +261,7 @@ def test_meaning_draws_points_and_a_matrix(page: Page) -> None:
     page.fill("#sentences", "\n".join(texts))
     page.fill("#word", "bank")
     page.click("#draw")
-    expect(page.locator("#points .scatterlayer .point")).to_have_count(5)  # twice in the last sentence
+    expect(page.locator("#points .scatterlayer .point")).to_have_count(5)  # the word occurs twice in the last sentence
     expect(page.locator("#points .held b")).to_have_count(5)
     expect(page.locator("#points .found")).to_contain_text("Sentences without the word: 1")
     expect(page.locator("#matrix .heatmaplayer image")).to_have_count(1)
@@ -276,7 +276,7 @@ def test_meaning_draws_points_and_a_matrix(page: Page) -> None:
 # --------------------------------------------------------------------------------------------------------------- task
 
 
-def test_task_labels(page: Page) -> None:
+def test_task_shows_label_scores(page: Page) -> None:
     go(page, "task", "classify")
     page.fill("#text", SENTENCE)
     page.click("#ask")
@@ -285,7 +285,7 @@ def test_task_labels(page: Page) -> None:
     expect(page.locator(".bars li.on .name")).to_have_text("bank")
 
 
-def test_task_entities_are_marked_in_the_text(page: Page) -> None:
+def test_task_highlights_entities_in_the_text(page: Page) -> None:
     go(page, "task", "tag")
     page.fill("#text", SENTENCE)
     page.click("#ask")
@@ -296,16 +296,16 @@ def test_task_entities_are_marked_in_the_text(page: Page) -> None:
     expect(page.locator(".figures tr")).to_have_count(2)
 
 
-def test_task_answer_is_marked_in_its_passage(page: Page) -> None:
+def test_task_highlights_the_answer_in_its_passage(page: Page) -> None:
     go(page, "task", "answer")
     page.fill("#question", "where does Ann live ?")
-    page.fill("#context", f"🙂 {SENTENCE}")  # two units in JavaScript, one character here
+    page.fill("#context", f"🙂 {SENTENCE}")  # the emoji is two UTF-16 units in JavaScript, but one character in Python
     page.click("#ask")
     expect(page.locator(".value")).to_contain_text("Rome")
     expect(page.locator(".passage mark")).to_have_text("Rome")
 
 
-def test_task_choices_and_ranking(page: Page) -> None:
+def test_task_shows_choices_and_rankings(page: Page) -> None:
     go(page, "task", "choose")
     page.fill("#text", "Ann lives in")
     page.fill("#choices", "the list\nRome\na river")
@@ -322,7 +322,7 @@ def test_task_choices_and_ranking(page: Page) -> None:
     assert figures == sorted(figures, reverse=True)
 
 
-def test_task_of_a_model_that_writes_and_of_one_without_a_task(page: Page) -> None:
+def test_task_view_of_a_generative_model_and_of_a_model_without_a_task(page: Page) -> None:
     go(page, "task", "gpt")
     page.select_option("#form", "generate")
     page.fill("#text", "Ann lives")
@@ -358,7 +358,7 @@ def test_runs_are_listed_opened_and_compared(page: Page) -> None:
     expect(page.locator('.plot[data-key="loss"] .scatterlayer .trace').nth(1)).to_be_attached()
 
 
-def test_a_report_opens_without_scripts(page: Page, context: BrowserContext) -> None:
+def test_report_is_served_without_scripts(page: Page, context: BrowserContext) -> None:
     go(page, "runs")
     page.click(".runs a >> text=pretrain/mini")
     with context.expect_page() as opened:
@@ -367,7 +367,7 @@ def test_a_report_opens_without_scripts(page: Page, context: BrowserContext) -> 
     assert opened.value.evaluate("document.querySelector('img').naturalWidth") > 0
 
 
-def test_curves_grow_while_a_run_trains(page: Page, root: Path, url: str) -> None:
+def test_curves_update_during_training(page: Page, root: Path, url: str) -> None:
     out = root / "runs" / "pretrain" / "live"
     text = corpus(root / "live.txt")
     code = (
@@ -392,7 +392,7 @@ def test_curves_grow_while_a_run_trains(page: Page, root: Path, url: str) -> Non
 # ------------------------------------------------------------------------------------------------------------- safety
 
 
-def test_fifty_injections_stay_text(page: Page, root: Path) -> None:
+def test_injected_markup_is_shown_as_text(page: Page, root: Path) -> None:
     assert len(INJECTIONS) == 50
     folder = root / "runs" / "x" / "<img src=x onerror=own(1)>"
     folder.mkdir(parents=True)
@@ -422,7 +422,7 @@ def test_fifty_injections_stay_text(page: Page, root: Path) -> None:
     expect(page.locator("#points .held li")).to_have_count(50)
     points = page.locator("#points .scatterlayer .point")
     expect(points).to_have_count(50)
-    for n in (0, 14):  # plotly's own markup in a label: a link, bold
+    for n in (0, 14):  # plotly markup in a label: a link, bold text
         points.nth(n).hover(force=True)
     assert page.locator("a[href^='javascript'], svg a").count() == 0
     go(page, "task", "tag")
@@ -439,10 +439,10 @@ def test_fifty_injections_stay_text(page: Page, root: Path) -> None:
     assert page.title() == "Fill · unmask"
 
 
-# ------------------------------------------------------------------------------------------------- for every reader
+# ------------------------------------------------------------------------------------------------- languages, accessibility
 
 
-def test_language_and_colours_are_switched_and_remembered(page: Page) -> None:
+def test_language_and_color_scheme_are_remembered(page: Page) -> None:
     go(page, "fill")
     page.click("#language")
     expect(page.locator("h1")).to_have_text("填空")
@@ -458,7 +458,7 @@ def test_language_and_colours_are_switched_and_remembered(page: Page) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_the_reader_of_chinese_gets_chinese(browser: Browser, url: str) -> None:
+def test_chinese_locale_selects_chinese(browser: Browser, url: str) -> None:
     page = browser.new_page(locale="zh-CN", color_scheme="dark")
     page.goto(url)
     expect(page.locator("nav")).to_contain_text("词义")
@@ -466,16 +466,16 @@ def test_the_reader_of_chinese_gets_chinese(browser: Browser, url: str) -> None:
 
 
 @pytest.mark.parametrize("view", ["fill", "look", "meaning", "task", "runs"])
-def test_every_view_fits_a_telephone_and_says_its_names(page: Page, view: str) -> None:
+def test_every_view_fits_a_phone_and_has_accessible_names(page: Page, view: str) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
     go(page, view, "mini" if view != "runs" else "")
     expect(page.locator("[aria-busy]")).to_have_count(0)
-    page.wait_for_timeout(300)  # what is drawn after an answer
+    page.wait_for_timeout(300)  # rendering continues after the response
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     nameless = """[...document.querySelectorAll('input, select, textarea, button')].filter((one) =>
         !(one.labels?.length || one.getAttribute('aria-label') || one.textContent.trim())).map((one) => one.outerHTML)"""
     assert page.evaluate(nameless) == []
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement !== document.body")
-    if folder := os.environ.get("UNMASK_PICTURES"):  # to look at them
+    if folder := os.environ.get("UNMASK_PICTURES"):  # save screenshots for review
         page.screenshot(path=f"{folder}/{view}-400.png", full_page=True)

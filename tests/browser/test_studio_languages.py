@@ -1,4 +1,4 @@
-"""Examples and notes of the studio follow the model's language, whatever the reader's. Real Chromium, untrained models."""
+"""Studio examples and notes follow the language of the model, not of the user interface. Real Chromium, untrained models."""
 
 import shutil
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def page(request: pytest.FixtureRequest, url: str) -> Iterator[Page]:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        found = browser.new_page(locale=request.param, viewport={"width": 1200, "height": 900})
-        found.goto(url)
-        yield found
+        new_page = browser.new_page(locale=request.param, viewport={"width": 1200, "height": 900})
+        new_page.goto(url)
+        yield new_page
         browser.close()
 
 
@@ -52,8 +52,8 @@ def open_view(page: Page, view: str, model: str) -> None:
 
 
 @pytest.mark.parametrize(("view", "field"), [("fill", "#text"), ("look", "#text"), ("meaning", "#sentences")])
-def test_the_example_is_in_the_models_language(page: Page, view: str, field: str) -> None:
-    for model in TEXTS:  # one after another: an example that nobody changed goes with its model
+def test_example_is_in_the_language_of_the_model(page: Page, view: str, field: str) -> None:
+    for model in TEXTS:  # an example that the user has not edited changes with the model
         open_view(page, view, model)
         shown = page.locator(field).input_value().replace("[MASK]", "")
         letters = {letter for letter in shown if letter.isalpha()}
@@ -61,7 +61,7 @@ def test_the_example_is_in_the_models_language(page: Page, view: str, field: str
         assert letters and all(map(kinds[model], letters)), shown
 
 
-def test_a_text_of_the_reader_stays(page: Page) -> None:
+def test_user_text_is_kept_when_the_model_changes(page: Page) -> None:
     open_view(page, "look", "english")
     page.fill("#text", "The old dog")
     open_view(page, "look", "chinese")
@@ -69,7 +69,7 @@ def test_a_text_of_the_reader_stays(page: Page) -> None:
     page.fill("#text", "")
 
 
-def test_an_unknown_text_has_a_note(page: Page) -> None:
+def test_text_with_unknown_words_shows_a_note(page: Page) -> None:
     open_view(page, "fill", "english")
     page.fill("#text", "我们今天去看[MASK]影。")
     expect(page.locator(".note")).to_have_count(1)
@@ -80,4 +80,4 @@ def test_an_unknown_text_has_a_note(page: Page) -> None:
     open_view(page, "look", "english")
     page.fill("#text", "我们今天去看电影")
     page.click("#look")
-    expect(page.locator(".note")).to_have_count(3)  # surprise, attention, attribution
+    expect(page.locator(".note")).to_have_count(3)  # surprisal, attention, attribution

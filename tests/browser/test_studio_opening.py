@@ -1,4 +1,4 @@
-"""What the studio shows first: the best model of the newest run, and every run with its score."""
+"""Initial state of the studio: the best model of the newest run is selected, and every run shows its score."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ expect.set_options(timeout=30_000)
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A run of two parts: the worse one is written last."""
+    """Serve a run with two parts, the worse of which was written last."""
     root = tmp_path_factory.mktemp("opening")
     start, train, test = model_folder(root / "start"), labelled(root / "a.csv", 24), labelled(root / "b.csv", 9, 500)
     whole = root / "runs" / "quickstart-1"
@@ -31,14 +31,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield running.url
 
 
-def test_the_best_model_of_the_newest_run_is_asked_first(url: str) -> None:
+def test_best_model_of_the_newest_run_is_selected(url: str) -> None:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(locale="en-US")
         page.goto(url)
         expect(page.locator("h1")).to_have_text("Task")
         expect(page.locator("#model")).to_have_value("good")
-        expect(page.locator("textarea")).to_have_count(1)  # one text, no pair
+        expect(page.locator("textarea")).to_have_count(1)  # single texts, not pairs
         page.click('nav a[href="#runs"]')
         for name, shown in (("good", "87.5%"), ("bad", "50.0%")):
             row = page.locator(".runs tbody tr", has_text=f"quickstart-1/{name}")

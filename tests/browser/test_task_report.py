@@ -1,4 +1,4 @@
-"""The report of a fine-tuned model in real Chromium: nothing of the user's runs, and it is a page in light and dark."""
+"""The report of a fine-tuned model in real Chromium: user text is never executed, and the page renders in light and dark mode."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose every text tries to break out of the page; `own` would change its title."""
+    """Fine-tune on texts that all try to inject code; `own` would change the page title."""
     attacks = [x.replace("own(", "document.title='owned'+(") for x in INJECTIONS]
     rows = [{"location": x, "text": x, "expected": x, "predicted": x, "score": 0.5} for x in attacks]
     labels = [{"label": x, "precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1} for x in attacks]
@@ -25,7 +25,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(run)
 
 
-def test_nothing_of_the_user_runs(report: Path, tmp_path: Path) -> None:
+def test_user_text_is_never_executed(report: Path, tmp_path: Path) -> None:
     page = chromium(report, tmp_path, "--dump-dom")
     assert "<title>run – fine-tuning report</title>" in page
     assert "<script" not in page.lower() and '<img src="x"' not in page
@@ -33,7 +33,7 @@ def test_nothing_of_the_user_runs(report: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_looks_like_a_page(report: Path, tmp_path: Path, dark: bool) -> None:
+def test_page_renders_in_light_and_dark_mode(report: Path, tmp_path: Path, dark: bool) -> None:
     picture = tmp_path / "page.png"
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     chromium(report, tmp_path, f"--screenshot={picture}", "--window-size=1200,3000", scheme)

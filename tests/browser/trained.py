@@ -1,4 +1,4 @@
-"""A folder of runs and the models that they made: a masked model, a causal one and a model per task, each trained for seconds."""
+"""Train runs and models for the browser tests: a masked LM, a causal LM and one model per task, each trained for seconds."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def fact(n: int) -> tuple[str, str, str]:
 
 
 def corpus(path: Path) -> Path:
-    """Documents of a few sentences."""
+    """Return documents of a few sentences."""
     lines = ["the list is long .", "a river runs through the town .", "the old bank of the river is green ."]
     path.write_text(
         "\n\n".join("\n".join([f"story number {n} .", fact(n)[0], lines[n % 3], fact(n + 1)[0]]) for n in range(600))
@@ -30,7 +30,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def labelled(task: str, folder: Path) -> Path:
+def labeled_file(task: str, folder: Path) -> Path:
     rows: list[dict[str, Any]] = []
     for n in range(36):
         text, name, town = fact(n)
@@ -55,7 +55,7 @@ def labelled(task: str, folder: Path) -> Path:
 
 
 def train(root: Path) -> Path:
-    """runs/ with pretrain/mini, pretrain/gpt and finetune/TASK."""
+    """Create runs/ with pretrain/mini, pretrain/gpt and finetune/TASK."""
     text, runs = corpus(root / "text.txt"), root / "runs"
     common = ["train.threads=1", "train.max_eval_examples=32", "train.num_evals=3", *SMALL]
     api.pretrain(
@@ -67,7 +67,7 @@ def train(root: Path) -> Path:
     )  # fmt: skip
     for task in ("classify", "tag", "answer", "choose", "rank"):
         api.finetune(
-            runs / "pretrain" / "mini", task=task, train=labelled(task, root), steps=30, batch_size=12, lr=3e-3,
+            runs / "pretrain" / "mini", task=task, train=labeled_file(task, root), steps=30, batch_size=12, lr=3e-3,
             out=runs / "finetune" / task, overrides=["train.threads=1", "train.num_evals=2"],
         )  # fmt: skip
     return runs

@@ -1,4 +1,4 @@
-"""The command line: panels, choices and defaults in `--help`, old names, and the commands about the program itself."""
+"""The command line: panels, choices and defaults in `--help`, renamed flags, and commands about the program itself."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.documented import verbs
+from tests.documented import all_commands
 from unmask import renamed
 from unmask.cli import PANELS, app
 from unmask.cli.flags import settings_of_command
@@ -21,7 +21,7 @@ def run(*arguments: str, columns: int = 200) -> Result:
         return CliRunner().invoke(app, list(arguments))
 
 
-def test_commands_are_listed_in_panels_and_none_is_cut_at_80_columns() -> None:
+def test_commands_are_listed_in_panels_and_fit_80_columns() -> None:
     shown = run("--help", columns=80).output
     for panel in PANELS:
         assert f"─ {panel} ─" in shown
@@ -35,8 +35,8 @@ def test_choices_and_defaults_are_shown() -> None:
     assert "UNIT" in shown and "Choices: token, word, span, ngram, phrase." in shown
 
 
-@pytest.mark.parametrize("name", [name for name, _ in verbs()])
-def test_help_fits_80_columns_and_names_no_python_type(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, _ in all_commands()])
+def test_help_fits_80_columns_and_shows_no_python_types(name: str) -> None:
     shown = run(*name.split(), "--help", columns=80).output
     assert not re.search(r"<(bool|str|int|float|list|path|file)|\{[A-Z]", shown), shown
     about = shown.partition("Usage:")[2].partition("Examples:")[0].splitlines()
@@ -48,11 +48,11 @@ def test_help_fits_80_columns_and_names_no_python_type(name: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["", "tokenizer", "cache"])
-def test_help_of_a_group_names_no_python_type(group: str) -> None:
+def test_group_help_shows_no_python_types(group: str) -> None:
     assert "<bool>" not in run(*group.split(), "--help", columns=80).output
 
 
-def test_config_and_reference_explain_a_default_that_stands_for_another() -> None:
+def test_config_and_reference_explain_automatic_defaults() -> None:
     shown = run("config", "--section", "tokenizer").stdout
     assert "# Vocabulary size. 0: 8192, smaller for small corpora. (--vocab-size)" in shown
     assert "[true|false|auto] (--cased)" in shown
@@ -61,7 +61,7 @@ def test_config_and_reference_explain_a_default_that_stands_for_another() -> Non
 
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune", "tune"])
-def test_every_default_of_a_flag_is_that_of_the_recipe(name: str) -> None:
+def test_flag_defaults_match_the_recipe(name: str) -> None:
     shown = " ".join(run(name, "--help").output.replace("│", " ").split())
     for setting in settings_of_command(name):
         if setting.shown:
@@ -82,17 +82,17 @@ def test_every_default_of_a_flag_is_that_of_the_recipe(name: str) -> None:
         (["next", "a", "b"], "unmask next-sentence"),
     ],
 )
-def test_an_old_name_gives_an_error_with_the_new_one(arguments: list[str], new: str) -> None:
+def test_renamed_flags_and_commands_raise_with_the_new_name(arguments: list[str], new: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2 and f"was renamed to {new}" in result.output
 
 
-def test_an_old_flag_is_found_only_where_it_existed() -> None:
+def test_renamed_flag_is_recognized_only_on_its_own_command() -> None:
     assert "renamed" not in run("finetune", "m", "--column", "text=a", "--dry-run").output
     assert "No such option" in run("info", "x", "--top", "3").output
 
 
-def test_old_recipe_keys_are_named_and_old_files_open(tmp_path: Path) -> None:
+def test_old_recipe_keys_raise_and_old_recipe_files_load(tmp_path: Path) -> None:
     result = run("pretrain", "c", "--set", "train.batch=8", "--dry-run")
     assert result.exit_code == 2 and "train.batch was renamed to train.batch_size" in result.output
     paths = {setting.path for setting in settings_of(Recipe)}
@@ -104,7 +104,7 @@ def test_old_recipe_keys_are_named_and_old_files_open(tmp_path: Path) -> None:
     assert (recipe.task.name, recipe.task.aux_mlm, recipe.train.batch_size) == ("tag", 0.3, 4)
 
 
-def test_config_prints_a_recipe_that_can_be_read_back() -> None:
+def test_config_output_round_trips() -> None:
     assert Recipe.build(load(run("config").stdout)) == Recipe()
     tuned = Recipe.build(Recipe.load_builtin("finetune"))
     assert Recipe.build(load(run("config", "--command", "finetune").stdout)) == tuned
@@ -115,8 +115,10 @@ def test_config_prints_a_recipe_that_can_be_read_back() -> None:
 
 
 def test_presets_and_env() -> None:
-    found = json.loads(run("presets", "--json").stdout)
-    assert found["presets"]["bert-base"]["layers"] == 12 and "mlm" in found["objectives"] and "tag" in found["tasks"]
+    presets = json.loads(run("presets", "--json").stdout)
+    assert (
+        presets["presets"]["bert-base"]["layers"] == 12 and "mlm" in presets["objectives"] and "tag" in presets["tasks"]
+    )
     assert "bert-base" in run("presets").stdout
     assert "torch" in json.loads(run("env", "--json").stdout)["versions"]
     assert "extras" in run("env").stdout

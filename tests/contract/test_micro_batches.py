@@ -1,4 +1,4 @@
-"""Over the registry: a batch has the loss and the gradient of the micro-batches it is cut into, so neither padding nor a neighbour counts."""
+"""Contract of all tasks: a batch has the loss and the gradient of its micro-batches, so neither padding nor other rows have an influence."""
 
 from collections.abc import Iterator
 
@@ -12,16 +12,16 @@ from unmask.runs.part import prepare
 from unmask.tasks.objective import objective_of
 from unmask.tasks.spec import TaskSpec
 
-TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed/task.py)
+IN_BATCH_NEGATIVES = {"embed"}  # the negatives of a text are the other rows of its forward pass (tasks/embed/task.py)
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("micro"))
 
 
 def longer(spec: TaskSpec, record: Record, by: int) -> Record:
-    """The same with `by` more words at the end of its first text, so that rows differ in length."""
+    """Return the record with `by` more words at the end of its first text, so that sequence lengths differ."""
     key = next(field.key for field in spec.inputs if field.holds == "text")
     text, out = record[key], record | {key: record[key] + " in" * by}
     if "words" in record:
@@ -34,20 +34,20 @@ def parts(examples: list[Example], size: int) -> Iterator[list[Example]]:
     return (examples[n : n + size] for n in range(0, len(examples), size))
 
 
-@pytest.mark.parametrize("task", [name for name in CASES if name not in TOGETHER])
+@pytest.mark.parametrize("task", [name for name in CASES if name not in IN_BATCH_NEGATIVES])
 @pytest.mark.parametrize("size", [1, 4])
-def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: Bench) -> None:
-    job = prepare(shop.recipe(task))
+def test_gradient_equals_the_sum_over_micro_batches(task: str, size: int, bench: Bench) -> None:
+    job = prepare(bench.recipe(task))
     objective, model, pad = (
         objective_of(job.task),
         job.model.eval(),
         job.task.tokenizer.pad,
-    )  # eval: dropout is drawn per forward pass
+    )  # eval mode: dropout is sampled per forward pass
     examples = [
         e for n, record in enumerate(job.sets.train) for e in job.task.encode(longer(job.task.spec, record, 2 * n))
     ]
-    assert len(examples) > size and len({len(e) for e in examples}) > 1  # some rows are padded
-    found = []
+    assert len(examples) > size and len({len(e) for e in examples}) > 1  # some sequences are padded
+    results = []
     for groups in ([examples], list(parts(examples, size))):
         batches = [collate(group, pad) for group in groups]
         totals, counts = dict.fromkeys(objective.terms, 0.0), dict.fromkeys(objective.terms, 0)
@@ -59,9 +59,9 @@ def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: B
             for name, (total, count) in terms.items():
                 totals[name] += float(total.detach())
                 counts[name] += count
-        found.append((totals, counts, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
-    (whole, one, gradient), (cut, several, summed) = found
-    assert one == several and cut == pytest.approx(whole, rel=1e-5)
+        results.append((totals, counts, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
+    (whole, one, gradient), (split, several, summed) = results
+    assert one == several and split == pytest.approx(whole, rel=1e-5)
     assert set(gradient) == set(summed)
     for name, value in gradient.items():
         torch.testing.assert_close(summed[name], value, rtol=1e-4, atol=1e-5, msg=name)

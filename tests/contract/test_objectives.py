@@ -1,7 +1,7 @@
-"""Over the registries: every family learns by its own objective, every objective trains a model that fits it, and what was
-saved opens bit for bit and goes on bit for bit.
+"""Contract of all families and objectives: every family overfits with its default objective, every objective trains a compatible model,
+and a saved model reloads and resumes bit for bit.
 
-Eight rows are given again and again, so a working model knows them by heart.
+Training repeats eight rows, so a working model memorizes them.
 """
 
 from functools import cache
@@ -32,26 +32,26 @@ from unmask.train.trainer import Trainer
 LENGTH, ROWS, STEPS = 24, 8, 250
 SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "dropout": 0.0, "attention_dropout": 0.0}
 FITS = {"bilm": "elmo-mini", "cbow": "cbow-mini", "span": "t5-mini", "denoise": "bart-mini"}  # else bert-tiny
-# The share of the first loss that is reached, where it is not a tenth: a mean of word vectors cannot tell all places
-# apart, and two small LSTMs take longer than the others.
-REACHED = {"cbow": 0.5, "bilm": 0.25}
+# Fraction of the first loss that must be reached, if not 0.1: a mean of word vectors cannot distinguish all
+# positions, and two small LSTMs take longer than the other models.
+LOSS_FRACTIONS = {"cbow": 0.5, "bilm": 0.25}
 
 
 def config_of(name: str, tokenizer: Tokenizer) -> ModelConfig:
-    """The preset, tiny; of the fields in SMALL those that the family lets be changed."""
+    """Return a tiny version of the preset: SMALL without the fields that the family does not allow to change."""
     base = preset(name)
     fixed = FAMILIES[base.family].fixed
     more: dict[str, Any] = {"embedding": 16} if base.embedding else {}
     more |= {"decoder_layers": 2} if base.decoder_layers else {}
     more |= {"generator": 0.5}
     ids = {"vocab_size": tokenizer.size, "pad_id": tokenizer.pad, "cls_id": tokenizer.cls, "sep_id": tokenizer.sep}
-    wanted = {**SMALL, **more, **ids}
-    return preset(name, **{key: value for key, value in wanted.items() if key not in fixed})
+    fields = {**SMALL, **more, **ids}
+    return preset(name, **{key: value for key, value in fields.items() if key not in fixed})
 
 
 @cache
 def store_of(settings: str, text: Path) -> TokenStore:
-    """A store cut with the tokenizer that a family trains."""
+    """Build a token store with the tokenizer type that the family uses."""
     recipe = Recipe.model_validate_json(settings)
     corpus = Corpus([str(text)], DataRecipe(eval_fraction=0.1))
     kind = recipe.tokenizer.type
@@ -70,8 +70,10 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def made(name: str, objective: str, text: Path, teacher: Path | None = None) -> tuple[Trainer, Batch, TokenStore]:
-    """A trainer of a tiny model of preset `name`, and its eight rows."""
+def make_trainer(
+    name: str, objective: str, text: Path, teacher: Path | None = None
+) -> tuple[Trainer, Batch, TokenStore]:
+    """Return a trainer for a tiny model of preset `name`, its batch of eight rows and the store."""
     recipe = Recipe.build({"preset": name, "objective": objective, "distill": {"teacher": str(teacher or "")}})
     settings = with_tokenizer(recipe.model_copy(update={"objective": "auto"}))
     store = store_of(Recipe(preset="bert-tiny", tokenizer=settings.tokenizer).model_dump_json(), text)
@@ -90,41 +92,41 @@ def steps(trainer: Trainer, batch: Batch, first: int, last: int) -> list[float]:
     return [trainer.step(s, [(0, batch)]).values["loss"] for s in range(first, last)]
 
 
-def overfits(trainer: Trainer, batch: Batch, below: float) -> None:
+def assert_overfits(trainer: Trainer, batch: Batch, below: float) -> None:
     losses = steps(trainer, batch, 0, 1)
     while losses[-1] >= below * losses[0] and len(losses) < STEPS:
         losses += steps(trainer, batch, len(losses), len(losses) + 5)
     assert losses[-1] < below * losses[0], f"{losses[0]:.3f} → {min(losses):.3f}"
 
 
-def opens_again(trainer: Trainer, batch: Batch, store: TokenStore, folder: Path) -> Model:
+def assert_reloads(trainer: Trainer, batch: Batch, store: TokenStore, folder: Path) -> Model:
     objective, model = trainer.objective, trainer.model
     hf.save(model, folder, store.tokenizer)
     again = hf.load(folder, heads=objective.heads)
     assert not again.missing
     assert not again.unexpected
-    there = again.model.state_dict()
+    reloaded = again.model.state_dict()
     for key, value in model.state_dict().items():
-        assert torch.equal(value, there[key]), key
-    first, second = (figures(objective, m.eval(), batch) for m in (model, again.model))
+        assert torch.equal(value, reloaded[key]), key
+    first, second = (evaluate(objective, m.eval(), batch) for m in (model, again.model))
     assert first == second
     return again.model
 
 
 @torch.no_grad()
-def figures(objective: Objective, model: Model, batch: Batch) -> dict[str, float]:
+def evaluate(objective: Objective, model: Model, batch: Batch) -> dict[str, float]:
     return {name: float(value) for name, (value, _) in objective.evaluate(model, batch).items()}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_learns_by_its_own_objective(family: str, text: Path, tmp_path: Path) -> None:
+def test_family_overfits_with_its_default_objective(family: str, text: Path, tmp_path: Path) -> None:
     name = next(iter(FAMILIES[family].presets))
     objective = preset(name).default_objective
-    trainer, batch, store = made(name, objective, text)
+    trainer, batch, store = make_trainer(name, objective, text)
     assert set(trainer.objective.target_counts(batch)) == set(trainer.objective.terms)
-    overfits(trainer, batch, REACHED.get(objective, 0.1))
-    model = opens_again(trainer, batch, store, tmp_path / "model")
-    # Resumed: the saved weights and optimizer go on as if nothing had happened.
+    assert_overfits(trainer, batch, LOSS_FRACTIONS.get(objective, 0.1))
+    model = assert_reloads(trainer, batch, store, tmp_path / "model")
+    # Resume: training continues from the saved weights and optimizer state as if uninterrupted.
     train = trainer.settings
     other = Trainer(model, trainer.objective, train, trainer.plan, 1, World(0, 1))
     state = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in trainer.optimizers.state().items()}
@@ -136,22 +138,22 @@ def test_a_family_learns_by_its_own_objective(family: str, text: Path, tmp_path:
 
 @pytest.mark.parametrize("family", ["bert-tiny", "modernbert-mini"])
 @pytest.mark.parametrize("name", [*OBJECTIVES.names(), "mlm+nsp", "mlm+sop"])
-def test_an_objective_trains(name: str, family: str, text: Path, tmp_path: Path) -> None:
-    """Of both kinds of encoder; those that need another kind of model have been at it above."""
+def test_objective_reduces_the_loss(name: str, family: str, text: Path, tmp_path: Path) -> None:
+    """Covers both encoder architectures. Objectives that need another model type are covered by the test above."""
     if name in FITS:
         return
     teacher = None
     if name == "distill":
-        trainer, batch, store = made(family, "mlm", text)
+        trainer, batch, store = make_trainer(family, "mlm", text)
         teacher = tmp_path / "teacher"
         hf.save(trainer.model, teacher, store.tokenizer)
-    trainer, batch, store = made(family, name, text, teacher)
+    trainer, batch, store = make_trainer(family, name, text, teacher)
     assert set(trainer.objective.target_counts(batch)) == set(trainer.objective.terms)
     losses = steps(trainer, batch, 0, 25)
     assert losses[-1] < 0.7 * losses[0]
-    opens_again(trainer, batch, store, tmp_path / "model")
+    assert_reloads(trainer, batch, store, tmp_path / "model")
 
 
-def test_every_objective_is_tried() -> None:
+def test_every_objective_is_covered() -> None:
     own = {part for family in (f for _, f in FAMILIES.working()) for part in family.objective.split("+")}
     assert set(FITS) <= own

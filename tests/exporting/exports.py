@@ -1,4 +1,4 @@
-"""Models of every family and head, as small as they can be, and their exports."""
+"""Minimal models of every family and head, and their exports."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ from unmask.text.tokenizer import Tokenizer
 TEXTS = ["a cab , a cab !", "the list is sorted", "今天天气很好"]
 LABELS = ("no", "perhaps", "yes")
 SMALL = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 48, "max_positions": 320}
-LOCAL = {"modernbert": {"layers": 2, "global_every": 2, "local_window": 16}}  # rows far longer than a window
+LOCAL = {"modernbert": {"layers": 2, "global_every": 2, "local_window": 16}}  # windows much shorter than the sequences
 
 
 def smallest(family: str) -> str:
@@ -25,7 +25,7 @@ def smallest(family: str) -> str:
 
 
 def new_model(family: str, heads: tuple[str, ...], vocab_size: int = 60, **more: int) -> Model:
-    """First weights, moved about, so that no bias is zero and no logits are all alike."""
+    """Return a model with perturbed initial weights, so that no bias is zero and logits differ."""
     import torch
 
     shape = SMALL | LOCAL.get(family, {}) | more
@@ -44,14 +44,14 @@ def new_model(family: str, heads: tuple[str, ...], vocab_size: int = 60, **more:
 
 
 def combinations() -> list[tuple[str, tuple[str, ...]]]:
-    """Every family that is exported × the heads of every class that it has in transformers; none twice."""
-    found = []
+    """Return each exportable family × the heads of each of its transformers classes, without duplicates."""
+    pairs = []
     for family, about in FAMILIES.working():
         config = preset(smallest(family))
         if config.encoder == "transformer":
             classes = dict.fromkeys(about.architectures.values())
-            found += [(family, heads) for heads in classes if "lm" in heads or not config.decoder_layers]
-    return found
+            pairs += [(family, heads) for heads in classes if "lm" in heads or not config.decoder_layers]
+    return pairs
 
 
 def new_folder(folder: Path, family: str, heads: tuple[str, ...], **more: int) -> Path:
@@ -61,12 +61,12 @@ def new_folder(folder: Path, family: str, heads: tuple[str, ...], **more: int) -
 
 
 def sentences(file: Path, folder: Path, count: int = 60) -> Path:
-    """A labelled file to which the model in the folder gives every right answer: the labels are its own."""
+    """Write a labeled file whose labels are the model's own predictions."""
     import csv
 
     import unmask
 
-    texts = drawn_texts(count)
+    texts = random_texts(count)
     answers = unmask.load(folder, backend="torch").predict(texts)
     with open(file, "w", newline="") as out:
         writer = csv.writer(out)
@@ -76,7 +76,7 @@ def sentences(file: Path, folder: Path, count: int = 60) -> Path:
 
 
 def classifier(folder: Path) -> tuple[Path, Path]:
-    """A model that has learnt to tell praise from blame, and a labelled file that it does not know."""
+    """Fine-tune a sentiment classifier. Return its directory and a labeled test file."""
     from runs import tiny
 
     import unmask
@@ -90,7 +90,7 @@ def classifier(folder: Path) -> tuple[Path, Path]:
 
 
 def spoil(folder: Path, out: Path) -> Path:
-    """The same model, but one activation, which nothing reads, is a thousand times as large as the others: 8 bits lose these."""
+    """Copy the model with one unused activation scaled by 1,000, an outlier that breaks int8 quantization."""
     import torch
 
     shutil.copytree(folder, out)
@@ -102,21 +102,21 @@ def spoil(folder: Path, out: Path) -> Path:
     return out
 
 
-def drawn_texts(count: int) -> list[str]:
+def random_texts(count: int) -> list[str]:
     draw = np.random.default_rng(0)
     return ["".join(draw.choice(list("acbthelisord "), 12)).strip() for _ in range(count)]
 
 
-def same(ours: Any, theirs: Any) -> None:
-    """Equal but for the last digits of numbers."""
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Assert equality up to rounding of numbers."""
     if isinstance(ours, dict):
         assert ours.keys() == theirs.keys()
         for key in ours:
-            same(ours[key], theirs[key])
+            assert_same(ours[key], theirs[key])
     elif isinstance(ours, list | tuple):
         assert len(ours) == len(theirs)
         for a, b in zip(ours, theirs):
-            same(a, b)
+            assert_same(a, b)
     elif isinstance(ours, float):
         assert ours == near(theirs, 1e-4)
     else:

@@ -1,4 +1,4 @@
-"""The gate of unmask export: a graph that is not the model, or 8 bits that change its answers, are refused, and leave nothing."""
+"""Validation in unmask export: a graph that differs from the model, or int8 weights that change its predictions, raise and leave no files."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from unmask.errors import UserError
 from unmask.exporting import graph
 
 
-def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_with_different_weights_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, write = new_folder(tmp_path / "model", "distilbert", ("tag",)), graph.write_graph
 
     def broken(graph: graph.Graph, file: Path) -> None:
@@ -28,11 +28,11 @@ def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(graph, "write_graph", broken)
     with pytest.raises(UserError, match=r"the head tag differs from PyTorch by 0\.001"):
         unmask.export(folder)
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]  # nothing is left
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]  # no partial export
 
 
-def test_a_graph_that_was_traced_on_short_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On rows shorter than a local window it hides nothing, and would go on so with longer ones."""
+def test_graph_traced_on_short_sequences_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracing on sequences shorter than the local window would drop the window mask."""
     folder = new_folder(tmp_path / "model", "modernbert", ("tag",))
     monkeypatch.setattr(graph, "_sample_length", lambda config: 7)
     with pytest.raises(UserError, match="differs from PyTorch"):
@@ -41,17 +41,17 @@ def test_a_graph_that_was_traced_on_short_rows_is_refused(tmp_path: Path, monkey
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A classifier, and a file of 60 records."""
+    """A classifier and a test file with 60 records."""
     return classifier(tmp_path_factory.mktemp("trained"))
 
 
-def test_eight_bits_make_a_small_graph_that_answers(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_int8_export_keeps_the_metric(trained: tuple[Path, Path], tmp_path: Path) -> None:
     folder, file = trained
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["export", str(folder), "--int8", "--data", str(file), "-o", str(out), "--json"])
-    said = json.loads(result.stdout)
-    assert said["graphs"] == {"model": "onnx/model_quantized.onnx"} and said["precision"] == "int8"
-    validation = said["validation"]
+    summary = json.loads(result.stdout)
+    assert summary["graphs"] == {"model": "onnx/model_quantized.onnx"} and summary["precision"] == "int8"
+    validation = summary["validation"]
     assert (
         validation["metric"] == "accuracy"
         and validation["onnx"] > validation["torch"] - 0.005
@@ -63,8 +63,8 @@ def test_eight_bits_make_a_small_graph_that_answers(trained: tuple[Path, Path], 
     assert ours["scores"] != theirs["scores"] and ours["probability"] == pytest.approx(theirs["probability"], abs=0.05)
 
 
-def test_eight_bits_that_change_answers_are_refused(trained: tuple[Path, Path], tmp_path: Path) -> None:
-    """By the metric where there is a file, else by answers to plain sentences."""
+def test_int8_export_that_changes_predictions_raises(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    """Compared by the metric if there is a labeled file, else by predictions for sample sentences."""
     folder, file = spoil(trained[0], tmp_path / "spoilt"), trained[1]
     with pytest.raises(UserError, match=r"accuracy on 60 records decreases from [\d.]+ to 0\.\d+, by [\d.]+ points"):
         unmask.export(folder, int8=True, data=file)
@@ -74,20 +74,22 @@ def test_eight_bits_that_change_answers_are_refused(trained: tuple[Path, Path], 
 
 
 @pytest.mark.parametrize("family", ["gpt2", pytest.param("t5", marks=pytest.mark.slow)])
-def test_eight_bits_leave_a_shared_embedding_alone(tmp_path: Path, family: str) -> None:
-    """The logits' matrix is the embedding's: the one in 8 bits and turned round, the other as it was."""
-    said = unmask.export(new_folder(tmp_path / "model", family, ("lm",)), int8=True)
-    assert said["validation"]["drift"] < 0.02 and said["validation"]["kind"] == "choice"
+def test_int8_export_does_not_quantize_a_tied_embedding(tmp_path: Path, family: str) -> None:
+    """The output projection is tied to the embedding: its transposed copy is quantized, the embedding is not."""
+    result = unmask.export(new_folder(tmp_path / "model", family, ("lm",)), int8=True)
+    assert result["validation"]["drift"] < 0.02 and result["validation"]["kind"] == "choice"
 
 
-def test_a_model_without_a_task_is_measured_on_plain_text(tmp_path: Path) -> None:
+def test_model_without_a_task_is_validated_on_plain_text(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "model", "roberta", ("mlm",))
     (tmp_path / "text.txt").write_text("the list is sorted\n" * 20)
-    said = unmask.export(folder, data=tmp_path / "text.txt")
-    assert said["validation"]["metric"] == "accuracy" and said["validation"]["torch"] == said["validation"]["onnx"]
+    result = unmask.export(folder, data=tmp_path / "text.txt")
+    assert (
+        result["validation"]["metric"] == "accuracy" and result["validation"]["torch"] == result["validation"]["onnx"]
+    )
 
 
-def test_random_rows_reach_beyond_a_window() -> None:
+def test_random_rows_are_longer_than_the_local_window() -> None:
     from unmask.exporting.checks import random_rows
 
     config = new_model("modernbert", ("mlm",)).config

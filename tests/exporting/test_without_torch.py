@@ -1,4 +1,4 @@
-"""What an exported folder needs: no torch, at import and when it answers."""
+"""An export needs no torch, neither to import nor to predict."""
 
 import json
 import subprocess
@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from exporting.exports import new_folder, same
+from exporting.exports import assert_same, new_folder
 
 import unmask
 
-ANSWERING = [
+INFERENCE_MODULES = [
     "unmask.api",
     "unmask.batch",
     "unmask.objectives.objective",
@@ -30,15 +30,15 @@ def run(code: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_what_answers_imports_no_torch() -> None:
-    run(f"import importlib\nfor name in {ANSWERING}: importlib.import_module(name)")
+def test_inference_modules_do_not_import_torch() -> None:
+    run(f"import importlib\nfor name in {INFERENCE_MODULES}: importlib.import_module(name)")
 
 
 ASK = """
 import json, unmask
 model = unmask.load(sys.argv[1], backend="onnx")
-said = eval(sys.argv[2])
-print(json.dumps(said.as_dict() if hasattr(said, "as_dict") else said.tolist() if hasattr(said, "tolist") else said))
+result = eval(sys.argv[2])
+print(json.dumps(result.as_dict() if hasattr(result, "as_dict") else result.tolist() if hasattr(result, "tolist") else result))
 """
 
 
@@ -51,10 +51,10 @@ print(json.dumps(said.as_dict() if hasattr(said, "as_dict") else said.tolist() i
     ],
     ids=["tag", "fill", "generate"],
 )
-def test_an_export_answers_without_torch(tmp_path: Path, family: str, heads: tuple[str, ...], question: str) -> None:
+def test_export_predicts_without_torch(tmp_path: Path, family: str, heads: tuple[str, ...], question: str) -> None:
     folder = new_folder(tmp_path / "model", family, heads)
     export = unmask.export(folder)["folder"]
-    said = eval(question, {"model": unmask.load(folder)})
-    ours = said.as_dict() if hasattr(said, "as_dict") else said
+    result = eval(question, {"model": unmask.load(folder)})
+    ours = result.as_dict() if hasattr(result, "as_dict") else result
     theirs = json.loads(run(ASK, export, question))
-    same(json.loads(json.dumps(ours)), theirs)
+    assert_same(json.loads(json.dumps(ours)), theirs)

@@ -1,4 +1,4 @@
-"""`unmask info` of a run whose files hold something else than a run writes: a message that names the file, never a traceback."""
+"""`unmask info` on a run directory with invalid files: an error message that names the file, never a traceback."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from unmask.train.run import Run
 
 RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "init_from": "runs/a/model"}
 TASK = {"name": "classify", "train": ["a.csv"]}
-CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds, words of the message
+CASES: dict[str, tuple[str, Any, list[str]]] = {  # case → file, its content, words in the message
     "length_phases": ("plan.json", {"length_phases": {"a": 1}}, ["plan.json", "length_phases"]),
     "words": ("plan.json", {"length_phases": [{"start": "a", "steps": "b"}]}, ["plan.json", "length_phases"]),
     "metric": ("results.json", {"task": "classify", "metric": [1], "best": {}}, ["results.json", "metric"]),
@@ -26,7 +26,7 @@ CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds
 }
 
 
-def run(tmp_path: Path) -> Path:
+def make_run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(json.dumps({**RECIPE, "task": TASK}))
@@ -35,19 +35,19 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("what", CASES)
-def test_a_damaged_run_is_said_by_file_and_field(tmp_path: Path, what: str) -> None:
-    folder = run(tmp_path)
+@pytest.mark.parametrize("case", CASES)
+def test_damaged_run_raises_with_file_and_field(tmp_path: Path, case: str) -> None:
+    folder = make_run(tmp_path)
     assert CliRunner().invoke(app, ["info", str(folder)]).exit_code == 0
-    name, value, words = CASES[what]
+    name, value, words = CASES[case]
     (folder / name).write_text(json.dumps(value))
     done = CliRunner().invoke(app, ["info", str(folder)])
     assert done.exit_code == 2, done.output
     assert all(word in done.output for word in words), done.output
 
 
-def test_a_log_that_is_a_pipe(tmp_path: Path) -> None:
-    folder = run(tmp_path)
+def test_log_that_is_a_named_pipe_raises(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
     (folder / "log.jsonl").unlink()
     os.mkfifo(folder / "log.jsonl")
     done = CliRunner().invoke(app, ["info", str(folder)])
@@ -56,9 +56,9 @@ def test_a_log_that_is_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_lock_that_is_no_file_is_not_written(tmp_path: Path, kind: str) -> None:
-    """Going on with somebody else's run must not empty a file that its lock is a link to."""
-    other, lock = tmp_path / "other", run(tmp_path) / "lock"
+def test_lock_that_is_not_a_regular_file_is_not_written(tmp_path: Path, kind: str) -> None:
+    """Resuming someone else's run must not overwrite a file that its lock links to."""
+    other, lock = tmp_path / "other", make_run(tmp_path) / "lock"
     other.write_text("kept")
     lock.symlink_to(other) if kind == "link" else os.mkfifo(lock)
     with pytest.raises(UserError, match="cannot write into"), Run(lock.parent).lock():

@@ -1,4 +1,4 @@
-"""A fine-tuning run that goes on after its teacher, or the records rewritten for it, were changed: it is refused."""
+"""Resuming a fine-tuning run raises if its teacher or its augmented records have changed."""
 
 from pathlib import Path
 
@@ -17,19 +17,19 @@ pytestmark = pytest.mark.usefixtures("no_report")
 SETS = ["train.steps=6", "train.batch_size=4", "train.save_steps=2", "task.patience=0", "seed=1"]
 
 
-def crashed(start: Path, file: Path, out: Path, **given: str) -> Run:
-    """A run that was trained and not finished."""
+def crashed_run(start: Path, file: Path, out: Path, **options: str) -> Run:
+    """Train a run that crashes before it finishes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            api.finetune(start, train=file, out=out, overrides=SETS, **given)  # type: ignore[arg-type]
+            api.finetune(start, train=file, out=out, overrides=SETS, **options)  # type: ignore[arg-type]
     return Run(out)
 
 
-def test_another_teacher_is_refused(tmp_path: Path) -> None:
+def test_resume_with_a_changed_teacher_raises(tmp_path: Path) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
     teacher = api.finetune(start, train=file, out=tmp_path / "teacher", overrides=SETS).model
-    run = crashed(start, file, tmp_path / "run", teacher=str(teacher))
+    run = crashed_run(start, file, tmp_path / "run", teacher=str(teacher))
     before = {path: path.read_bytes() for path in teacher.iterdir() if path.is_file()}
     loaded = hf.load(teacher)
     changed = Model(loaded.config, tuple(loaded.model.heads)).init(5)
@@ -42,9 +42,9 @@ def test_another_teacher_is_refused(tmp_path: Path) -> None:
     assert api.resume(run.path).read_json("results.json")["step"] == 6
 
 
-def test_other_rewritten_records_are_refused(tmp_path: Path) -> None:
+def test_resume_with_changed_augmented_records_raises(tmp_path: Path) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
-    run = crashed(start, file, tmp_path / "run", augment_mlm=0.5)
+    run = crashed_run(start, file, tmp_path / "run", augment_mlm=0.5)
     rewritten = run.path / "augmented.jsonl"
     before = rewritten.read_text()
     rewritten.write_text("".join(before.splitlines(keepends=True)[:-1]))

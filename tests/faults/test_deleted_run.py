@@ -1,4 +1,4 @@
-"""A run folder that is deleted or moved while a run writes into it ends the run with a sentence, and is not half made anew."""
+"""A run directory that is deleted or moved during training stops the run with an error message and is not partly recreated."""
 
 import shutil
 from pathlib import Path
@@ -14,18 +14,18 @@ from unmask.train.run import Run
 
 @pytest.mark.parametrize("how", ["deleted", "moved"])
 @pytest.mark.parametrize("event", ["train", "eval", "checkpoint"])
-def test_a_run_folder_that_is_gone(
+def test_deleted_or_moved_run_directory_stops_training(
     how: str, event: str, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
 
-    class Gone(fit.Log):
+    class DeletingLog(fit.Log):
         def write(self, kind: str, **values: Any) -> None:
             super().write(kind, **values)
             if kind == event and out.exists():
                 shutil.rmtree(out) if how == "deleted" else out.rename(tmp_path / "elsewhere")
 
-    monkeypatch.setattr(fit, "Log", Gone)
+    monkeypatch.setattr(fit, "Log", DeletingLog)
     sets = ["train.eval_steps=2", "train.save_steps=3", "train.logging_steps=1", "train.max_eval_examples=4"]
     with pytest.raises(UserError, match="was deleted or moved while a run was writing into it"):
         api.pretrain(
@@ -41,7 +41,7 @@ def test_a_run_folder_that_is_gone(
     assert not out.exists()
 
 
-def test_results_of_a_run_that_is_gone(tmp_path: Path) -> None:
+def test_writing_results_into_a_deleted_run_raises(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", "finetune", "x")
 
     def finish() -> None:

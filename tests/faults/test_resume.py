@@ -1,4 +1,4 @@
-"""Kill, damage, fill the disk: nothing is lost, and a resumed run is the same run bit for bit."""
+"""Kill the process, damage a checkpoint, fill the disk: nothing is lost, and a resumed run is bit-identical."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from unmask.text.store import TokenStore
 
-# dropout 0.1 (bert's), accumulation 2, prefetch, an epoch and a length crossed, evaluations, checkpoints every 4 steps
+# dropout 0.1 (BERT's default), accumulation 2, prefetch, an epoch and a length boundary, evaluations, checkpoints every 4 steps
 SETTINGS = [
     "--preset=bert-tiny", "--objective=mlm+nsp", "--steps=22", "--batch-size=96", "--max-length=32:0.6,64:0.4", "--seed=5",
     "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=train.micro_batch_size=48",
@@ -62,17 +62,17 @@ def losses(run: Path) -> list[tuple[int, float]]:
 
 
 @pytest.fixture(scope="module")
-def whole(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run that nobody disturbs."""
+def uninterrupted(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The uninterrupted run."""
     run = tmp_path_factory.mktemp("whole") / "run"
     finish(unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run)))
     rows = store.train.chunks(32)
-    assert len(rows) < 13 * 96, "the first stretch crosses an epoch"
+    assert len(rows) < 13 * 96, "the first phase crosses an epoch"
     return run
 
 
-def test_killed_off_the_grid_and_resumed_is_the_same_bit_for_bit(
-    store: TokenStore, whole: Path, tmp_path: Path
+def test_run_killed_between_checkpoints_resumes_bit_for_bit(
+    store: TokenStore, uninterrupted: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
@@ -83,11 +83,13 @@ def test_killed_off_the_grid_and_resumed_is_the_same_bit_for_bit(
     assert not (run / "model").exists()
     text = finish(unmask("pretrain", "--resume", str(run)))
     assert "continuing" in text
-    assert weights(run) == weights(whole)
-    assert losses(run) == losses(whole)
+    assert weights(run) == weights(uninterrupted)
+    assert losses(run) == losses(uninterrupted)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_prints_the_resume_command(
+    store: TokenStore, uninterrupted: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
     wait_for(lambda: steps_logged(run) >= 9, process)
@@ -95,10 +97,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(store: TokenStore, whole: Path, tmp_
     text = finish(process, code=130)
     assert f"unmask pretrain --resume {run}" in text
     finish(unmask("pretrain", "--resume", str(run)))
-    assert weights(run) == weights(whole)
+    assert weights(run) == weights(uninterrupted)
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_skipped_for_the_previous_one(
+    store: TokenStore, uninterrupted: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
     wait_for(lambda: (run / "checkpoints" / "step-00000012").exists(), process)
@@ -111,10 +115,10 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(store: TokenStor
     damaged.write_bytes(content)
     text = finish(unmask("pretrain", "--resume", str(run)))
     assert "optimizer.safetensors differs" in text
-    assert weights(run) == weights(whole)
+    assert weights(run) == weights(uninterrupted)
 
 
-def test_a_run_in_use_and_a_run_that_exists_are_refused(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+def test_run_in_use_and_existing_output_directory_raise(store: TokenStore, uninterrupted: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = unmask("pretrain", str(store.path), *SETTINGS, "--steps=2000", "--out", str(run))
     wait_for(lambda: steps_logged(run) >= 1, process)
@@ -122,31 +126,31 @@ def test_a_run_in_use_and_a_run_that_exists_are_refused(store: TokenStore, whole
     assert f"in use by process {process.pid}" in text
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    before = weights(whole)
-    text = finish(unmask("pretrain", str(store.path), *SETTINGS, "--out", str(whole)), code=2)
+    before = weights(uninterrupted)
+    text = finish(unmask("pretrain", str(store.path), *SETTINGS, "--out", str(uninterrupted)), code=2)
     assert "never overwritten" in text
-    assert weights(whole) == before
+    assert weights(uninterrupted) == before
 
 
-def test_a_full_disk_is_an_error_that_keeps_the_last_checkpoint(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+def test_full_disk_raises_and_keeps_the_last_checkpoint(store: TokenStore, uninterrupted: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
     wait_for(lambda: (run / "checkpoints" / "step-00000004").exists(), process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
 
-    def no_more_space() -> None:  # a real error of the kernel: no file may grow beyond 64 kB
+    def limit_file_size() -> None:  # a real kernel error: no file may grow beyond 64 kB
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, 64_000))
 
-    text = finish(unmask("pretrain", "--resume", str(run), preexec_fn=no_more_space), code=2)
+    text = finish(unmask("pretrain", "--resume", str(run), preexec_fn=limit_file_size), code=2)
     assert "cannot write" in text
     assert "earlier checkpoints are intact" in text
     finish(unmask("pretrain", "--resume", str(run)))
-    assert weights(run) == weights(whole)
+    assert weights(run) == weights(uninterrupted)
 
 
-def test_a_finished_run_is_not_trained_again(whole: Path) -> None:
-    before = os.stat(whole / "model" / "model.safetensors").st_mtime_ns
-    assert "is finished" in finish(unmask("pretrain", "--resume", str(whole)))
-    assert os.stat(whole / "model" / "model.safetensors").st_mtime_ns == before
+def test_finished_run_is_not_trained_again(uninterrupted: Path) -> None:
+    before = os.stat(uninterrupted / "model" / "model.safetensors").st_mtime_ns
+    assert "is finished" in finish(unmask("pretrain", "--resume", str(uninterrupted)))
+    assert os.stat(uninterrupted / "model" / "model.safetensors").st_mtime_ns == before

@@ -1,5 +1,5 @@
-"""What a server must withstand: bodies that are no JSON, too long, or packed to explode; clients that are slow, or not let in; a stop
-in the middle of its work. Against the real command in a process of its own."""
+"""Robustness of the server: bodies that are not JSON, too large or decompression bombs; slow or unauthorized clients; shutdown during
+requests. Most tests run the real command in a subprocess."""
 
 import asyncio
 import gzip
@@ -77,40 +77,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Server]:
-    with server(str(folder / "mlm"), str(folder / "gpt"), "--read-timeout", "3") as found:
-        httpx.post(f"{found.url}/models/mlm", content=GOOD)
-        yield found
-        assert not found.complained, found.complained
+    with server(str(folder / "mlm"), str(folder / "gpt"), "--read-timeout", "3") as running:
+        httpx.post(f"{running.url}/models/mlm", content=GOOD)
+        yield running
+        assert not running.complained, running.complained
 
 
-def refused(answer: httpx.Response) -> dict[str, Any]:
-    found = answer.json()["error"]
-    assert set(found) == {"code", "message", "expected", "hint"} and found["message"], found
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    error = answer.json()["error"]
+    assert set(error) == {"code", "message", "expected", "hint"} and error["message"], error
     assert answer.headers["x-error-message"]
-    return found
+    return error
 
 
 # ------------------------------------------------------------------------------------------------------------ bodies
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_body_is_the_clients_fault(kind: str, running: Server) -> None:
+def test_invalid_body_returns_a_client_error(kind: str, running: Server) -> None:
     for path in PATHS:
         answer = httpx.post(running.url + path, content=BAD[kind])
         assert answer.status_code in (400, 422), (path, answer.status_code, answer.text)
-        refused(answer)
+        error_of(answer)
 
 
-def test_a_good_body_is_read_however_it_is_packed(running: Server) -> None:
-    bare = zlib.compressobj(wbits=-15)
-    packed = {
+def test_compressed_bodies_are_decoded(running: Server) -> None:
+    raw_deflate = zlib.compressobj(wbits=-15)
+    bodies = {
         "gzip": gzip.compress(GOOD),
         "deflate": zlib.compress(GOOD),
         "zstd": zstandard.compress(GOOD),
         "identity": GOOD,
-        "DEFLATE": bare.compress(GOOD) + bare.flush(),
+        "DEFLATE": raw_deflate.compress(GOOD) + raw_deflate.flush(),
     }
-    for encoding, body in packed.items():
+    for encoding, body in bodies.items():
         answer = httpx.post(f"{running.url}/models/mlm", content=body, headers={"content-encoding": encoding})
         assert answer.status_code == 200, (encoding, answer.text)
 
@@ -127,66 +127,66 @@ def test_a_good_body_is_read_however_it_is_packed(running: Server) -> None:
     ],
     ids=["not-gzip", "cut", "more", "not-zstd", "unknown", "twice"],
 )
-def test_what_cannot_be_unpacked_is_refused(encoding: str, body: bytes, status: int, running: Server) -> None:
+def test_invalid_content_encoding_is_rejected(encoding: str, body: bytes, status: int, running: Server) -> None:
     answer = httpx.post(f"{running.url}/models/mlm", content=body, headers={"content-encoding": encoding})
-    assert answer.status_code == status and refused(answer)["code"] == "encoding"
+    assert answer.status_code == status and error_of(answer)["code"] == "encoding"
 
 
-class Memory:
-    """The most that a process held while a block ran, above what it held before."""
+class PeakMemory:
+    """Peak memory of a process during a block, above its memory at the start."""
 
     def __init__(self, process: int):
-        self.of, self.most, self.over = psutil.Process(process), 0, threading.Event()
+        self.target, self.peak, self.stopped = psutil.Process(process), 0, threading.Event()
 
-    def __enter__(self) -> "Memory":
-        self.before = self.of.memory_info().rss
+    def __enter__(self) -> "PeakMemory":
+        self.before = self.target.memory_info().rss
         self.thread = threading.Thread(target=self._watch)
         self.thread.start()
         return self
 
     def _watch(self) -> None:
-        while not self.over.wait(0.005):
-            self.most = max(self.most, self.of.memory_info().rss - self.before)
+        while not self.stopped.wait(0.005):
+            self.peak = max(self.peak, self.target.memory_info().rss - self.before)
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.stopped.set()
         self.thread.join()
 
 
-def lumps(count: int) -> Iterator[bytes]:
+def chunks(count: int) -> Iterator[bytes]:
     for _ in range(count):
         yield b"a" * MB
 
 
 @pytest.mark.parametrize("kind", ["length", "chunks", "gzip", "zstd"])
-def test_200_mb_are_refused_without_being_held(kind: str, running: Server) -> None:
+def test_body_of_200_mb_is_rejected_without_buffering_it(kind: str, running: Server) -> None:
     headers = {
         "length": {"content-length": str(200 * MB)},
         "gzip": {"content-encoding": "gzip"},
         "zstd": {"content-encoding": "zstd"},
     }.get(kind, {})
-    packer = zlib.compressobj(9, wbits=31)
+    compressor = zlib.compressobj(9, wbits=31)
     body: Any = {
-        "gzip": lambda: b"".join([*(packer.compress(lump) for lump in lumps(200)), packer.flush()]),
+        "gzip": lambda: b"".join([*(compressor.compress(chunk) for chunk in chunks(200)), compressor.flush()]),
         "zstd": lambda: zstandard.compress(b"a" * (200 * MB)),
-    }.get(kind, lambda: lumps(200))()
+    }.get(kind, lambda: chunks(200))()
     if isinstance(body, bytes):
         assert len(body) < MB
-    with Memory(running.process.pid) as memory:
+    with PeakMemory(running.process.pid) as memory:
         answer = httpx.post(f"{running.url}/models/mlm", content=body, headers=headers, timeout=60)
-    assert answer.status_code == 413 and refused(answer)["code"] == "body_too_large"
-    assert memory.most < 20 * MB, f"{memory.most / MB:.1f} MB"
+    assert answer.status_code == 413 and error_of(answer)["code"] == "body_too_large"
+    assert memory.peak < 20 * MB, f"{memory.peak / MB:.1f} MB"
 
 
-def test_too_many_inputs_or_tokens(running: Server) -> None:
+def test_too_many_inputs_or_tokens_are_rejected(running: Server) -> None:
     many = httpx.post(f"{running.url}/embed", json={"inputs": ["a"] * 1025})
-    assert many.status_code == 413 and refused(many)["expected"] == "at most 1,024 in a request"
+    assert many.status_code == 413 and error_of(many)["expected"] == "at most 1,024 in a request"
     long = {"inputs": "a", "parameters": {"max_new_tokens": 100_000, "num_beams": 64}}
     answer = httpx.post(f"{running.url}/models/gpt", json=long)
-    assert answer.status_code == 413 and refused(answer)["code"] == "too_many_tokens"
+    assert answer.status_code == 413 and error_of(answer)["code"] == "too_many_tokens"
 
 
-def test_the_head_of_a_request_is_bounded(running: Server) -> None:
+def test_request_headers_are_limited(running: Server) -> None:
     answer = httpx.get(f"{running.url}/health", headers={"x": "a" * 200_000})
     assert answer.status_code in (400, 431)
 
@@ -195,9 +195,9 @@ def test_the_head_of_a_request_is_bounded(running: Server) -> None:
 
 
 def connect(running: Server, data: bytes) -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", running.port), timeout=30)
-    made.sendall(data)
-    return made
+    client = socket.create_connection(("127.0.0.1", running.port), timeout=30)
+    client.sendall(data)
+    return client
 
 
 @pytest.mark.parametrize(
@@ -211,15 +211,17 @@ def connect(running: Server, data: bytes) -> socket.socket:
     ],
     ids=["head", "nothing", "body", "promise", "chunks"],
 )
-def test_a_slow_client_is_cut(data: bytes, answer: bytes, running: Server) -> None:
+def test_slow_client_is_disconnected(data: bytes, answer: bytes, running: Server) -> None:
     with connect(running, data) as client:
-        started, got = time.monotonic(), b""
+        started, received = time.monotonic(), b""
         while part := client.recv(4096):
-            got += part
-        assert got.startswith(answer) and time.monotonic() - started < 12  # told 3 s; the machine may be busy
+            received += part
+        assert (
+            received.startswith(answer) and time.monotonic() - started < 12
+        )  # the limit is 3 s; the machine may be busy
 
 
-@pytest.mark.slow  # a figure that a busy machine would spoil
+@pytest.mark.slow  # measures latency, which a busy machine distorts
 def test_200_slow_clients_do_not_delay_others(running: Server) -> None:
     slow = [
         connect(running, b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n{")
@@ -230,7 +232,7 @@ def test_200_slow_clients_do_not_delay_others(running: Server) -> None:
     with httpx.Client(base_url=running.url) as client:
         for n in range(200):
             for one in slow[n % 20 :: 20]:
-                with suppress(OSError):  # one that was cut may not send any more
+                with suppress(OSError):  # a disconnected client cannot send any more
                     one.sendall(b"a")
             started = time.perf_counter()
             assert client.get("/health").status_code == 200
@@ -240,8 +242,8 @@ def test_200_slow_clients_do_not_delay_others(running: Server) -> None:
     assert np.quantile(seconds, 0.99) < 0.1, f"p99 {np.quantile(seconds, 0.99) * 1000:.0f} ms"
 
 
-def test_a_client_that_leaves_is_not_answered(running: Server) -> None:
-    """What it asked is taken out of the line: the next client does not wait for it."""
+def test_requests_of_disconnected_clients_are_cancelled(running: Server) -> None:
+    """Its request leaves the queue, so the next client does not wait for it."""
     heavy = json.dumps({"inputs": ["Ann"] * 1000, "parameters": {"max_new_tokens": 50}}).encode()
     head = f"POST /models/gpt HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(heavy)}\r\n\r\n".encode()
     for _ in range(20):
@@ -258,65 +260,65 @@ def test_a_client_that_leaves_is_not_answered(running: Server) -> None:
     assert answered < 10_000
 
 
-# ------------------------------------------------------------------------------------------------------------ the end
+# ------------------------------------------------------------------------------------------------------------ shutdown
 
 
-def test_a_stop_finishes_what_is_in_flight(folder: Path) -> None:
+def test_shutdown_completes_requests_in_flight(folder: Path) -> None:
     many = {"inputs": FACTS * 80, "model": "mlm"}
-    with server(str(folder / "mlm"), "--shutdown-timeout", "60") as found, ThreadPoolExecutor(12) as pool:
-        httpx.post(f"{found.url}/embed", json=many | {"inputs": "Ann"})
-        asked = [pool.submit(httpx.post, f"{found.url}/embed", json=many, timeout=90) for _ in range(8)]
+    with server(str(folder / "mlm"), "--shutdown-timeout", "60") as running, ThreadPoolExecutor(12) as pool:
+        httpx.post(f"{running.url}/embed", json=many | {"inputs": "Ann"})
+        requests = [pool.submit(httpx.post, f"{running.url}/embed", json=many, timeout=90) for _ in range(8)]
         deadline = time.monotonic() + 30
         while (
-            "unmask_active_requests 9.0" not in httpx.get(f"{found.url}/metrics").text and time.monotonic() < deadline
+            "unmask_active_requests 9.0" not in httpx.get(f"{running.url}/metrics").text and time.monotonic() < deadline
         ):
-            if any(one.done() for one in asked):
+            if any(one.done() for one in requests):
                 break
-        assert found.stop(60) == 0
+        assert running.stop(60) == 0
         codes = []
-        for one in asked:
+        for one in requests:
             try:
                 codes.append(one.result().status_code)
-            except httpx.ConnectError:  # not yet connected when it stopped listening
+            except httpx.ConnectError:  # not yet connected when the server stopped listening
                 codes.append(0)
         assert 200 in codes and set(codes) <= {0, 200, 503}, codes
-        assert all(len(one.result().json()) == len(FACTS) * 80 for one, code in zip(asked, codes) if code == 200)
-        assert not found.complained and "sesame" not in "".join(found.said)
+        assert all(len(one.result().json()) == len(FACTS) * 80 for one, code in zip(requests, codes) if code == 200)
+        assert not running.complained and "sesame" not in "".join(running.said)
 
 
-def test_a_stop_gives_up_after_its_grace(folder: Path) -> None:
+def test_shutdown_cancels_requests_after_the_timeout(folder: Path) -> None:
     heavy = {"inputs": ["Ann"] * 1000, "parameters": {"max_new_tokens": 60, "num_beams": 4}}
-    with server(str(folder / "gpt"), "--shutdown-timeout", "1") as found, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(httpx.post, f"{found.url}/models/gpt", json=heavy, timeout=60)
-        while "unmask_active_requests 2.0" not in httpx.get(f"{found.url}/metrics").text:
-            assert not asked.done()
+    with server(str(folder / "gpt"), "--shutdown-timeout", "1") as running, ThreadPoolExecutor(1) as pool:
+        request = pool.submit(httpx.post, f"{running.url}/models/gpt", json=heavy, timeout=60)
+        while "unmask_active_requests 2.0" not in httpx.get(f"{running.url}/metrics").text:
+            assert not request.done()
         started = time.monotonic()
-        assert found.stop(30) == 0 and time.monotonic() - started < 10  # told 1 s; the machine may be busy
-        assert asked.result().status_code == 503 and refused(asked.result())["code"] == "draining"
-        assert "1 request cancelled" in "".join(found.complained)
+        assert running.stop(30) == 0 and time.monotonic() - started < 10  # the limit is 1 s; the machine may be busy
+        assert request.result().status_code == 503 and error_of(request.result())["code"] == "draining"
+        assert "1 request cancelled" in "".join(running.complained)
 
 
-# ------------------------------------------------------------------------------------------------------ who may come in
+# ------------------------------------------------------------------------------------------------------ access control
 
 
 @pytest.fixture(scope="module")
-def guarded(folder: Path) -> "Inside":
-    return Inside(
+def guarded(folder: Path) -> "InProcessClient":
+    return InProcessClient(
         make_app({"mlm": unmask.load(folder / "mlm")}, api_key="sesame", cors_origins=["https://example.org"])
     )
 
 
-class Inside:
-    """An app without a process: what does not depend on sockets."""
+class InProcessClient:
+    """Calls an ASGI app in this process, for tests that do not need sockets."""
 
     def __init__(self, app: Any):
         self.app = app
 
-    def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         async def main() -> httpx.Response:
             transport = httpx.ASGITransport(self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-                return await client.request(method, path, **given)
+                return await client.request(method, path, **options)
 
         return asyncio.run(main())
 
@@ -335,69 +337,71 @@ class Inside:
     ],
     ids=["none", "wrong", "empty", "not-base64", "digest", "longer", "bearer", "basic"],
 )
-def test_a_key_is_asked_for(headers: dict[str, str], status: int, guarded: Inside) -> None:
+def test_api_key_is_required(headers: dict[str, str], status: int, guarded: InProcessClient) -> None:
     for path in ("/models", "/metrics", "/docs", "/openapi.json", "/v1/models"):
-        answer = guarded.ask("GET", path, headers=headers)
+        answer = guarded.request("GET", path, headers=headers)
         assert answer.status_code == status, path
         assert ("www-authenticate" in answer.headers) == (status == 401)
-    health = guarded.ask("GET", "/health", headers=headers)
+    health = guarded.request("GET", "/health", headers=headers)
     assert health.status_code == 200
     assert health.json() == {"status": "ok"} | ({"models": ["mlm"]} if status == 200 else {})
 
 
-def test_a_key_comes_from_the_environment_or_a_file_and_not_from_the_process_list(folder: Path, tmp_path: Path) -> None:
+def test_api_key_is_read_from_environment_or_file_and_hidden_from_the_process_list(
+    folder: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "key"
     file.write_text("sesame\n")
-    asked = {"authorization": "Bearer sesame"}
-    with server(str(folder / "mlm"), "--api-key-file", str(file), UNMASK_API_KEY="other") as found:
-        assert "sesame" not in " ".join(psutil.Process(found.process.pid).cmdline())
-        assert httpx.get(f"{found.url}/models", headers=asked).status_code == 200
-        assert httpx.get(f"{found.url}/models", headers={"authorization": "Bearer other"}).status_code == 401
-        assert not found.complained
-    with server(str(folder / "mlm"), UNMASK_API_KEY="sesame") as found:
-        assert httpx.get(f"{found.url}/models", headers=asked).status_code == 200
-        assert httpx.get(f"{found.url}/models").status_code == 401 and not found.complained
-    with server(str(folder / "mlm"), "--api-key", "sesame") as found:
-        assert httpx.get(f"{found.url}/models", headers=asked).status_code == 200
-        assert "process list" in found.complained[0] and "--api-key-file" in found.complained[1]
+    key = {"authorization": "Bearer sesame"}
+    with server(str(folder / "mlm"), "--api-key-file", str(file), UNMASK_API_KEY="other") as running:
+        assert "sesame" not in " ".join(psutil.Process(running.process.pid).cmdline())
+        assert httpx.get(f"{running.url}/models", headers=key).status_code == 200
+        assert httpx.get(f"{running.url}/models", headers={"authorization": "Bearer other"}).status_code == 401
+        assert not running.complained
+    with server(str(folder / "mlm"), UNMASK_API_KEY="sesame") as running:
+        assert httpx.get(f"{running.url}/models", headers=key).status_code == 200
+        assert httpx.get(f"{running.url}/models").status_code == 401 and not running.complained
+    with server(str(folder / "mlm"), "--api-key", "sesame") as running:
+        assert httpx.get(f"{running.url}/models", headers=key).status_code == 200
+        assert "process list" in running.complained[0] and "--api-key-file" in running.complained[1]
 
 
-def test_pages_of_others_are_kept_out(guarded: Inside, running: Server) -> None:
+def test_cross_origin_requests_are_rejected(guarded: InProcessClient, running: Server) -> None:
     own = {"origin": running.url}
     assert httpx.post(f"{running.url}/models/mlm", content=GOOD, headers=own).status_code == 200
     for origin in ("https://example.org", "null", "http://127.0.0.1:1"):
         answer = httpx.post(f"{running.url}/models/mlm", content=GOOD, headers={"origin": origin})
-        assert answer.status_code == 403 and refused(answer)["code"] == "origin"
+        assert answer.status_code == 403 and error_of(answer)["code"] == "origin"
     key = {"authorization": "Bearer sesame"}
-    allowed = guarded.ask("POST", "/models/mlm", content=GOOD, headers=key | {"origin": "https://example.org"})
+    allowed = guarded.request("POST", "/models/mlm", content=GOOD, headers=key | {"origin": "https://example.org"})
     assert allowed.status_code == 200 and allowed.headers["access-control-allow-origin"] == "https://example.org"
-    asked = {"origin": "https://example.org", "access-control-request-method": "POST"}
-    before = guarded.ask("OPTIONS", "/models/mlm", headers=asked)
-    assert before.status_code == 204 and "authorization" in before.headers["access-control-allow-headers"]
-    assert guarded.ask("OPTIONS", "/models/mlm", headers={"origin": "https://other.org"}).status_code == 403
+    preflight = {"origin": "https://example.org", "access-control-request-method": "POST"}
+    reply = guarded.request("OPTIONS", "/models/mlm", headers=preflight)
+    assert reply.status_code == 204 and "authorization" in reply.headers["access-control-allow-headers"]
+    assert guarded.request("OPTIONS", "/models/mlm", headers={"origin": "https://other.org"}).status_code == 403
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.nip.io", ""]
 )
-def test_another_name_for_this_machine_is_refused(host: str, running: Server) -> None:
+def test_unknown_host_header_is_rejected(host: str, running: Server) -> None:
     answer = httpx.get(f"{running.url}/models", headers={"host": host})
-    assert answer.status_code == 421 and refused(answer)["code"] == "host"
+    assert answer.status_code == 421 and error_of(answer)["code"] == "host"
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:80"])
-def test_its_own_names_are_known(host: str, running: Server) -> None:
+def test_local_host_headers_are_accepted(host: str, running: Server) -> None:
     assert httpx.get(f"{running.url}/models", headers={"host": host}).status_code == 200
 
 
 # -------------------------------------------------------------------------------------------------------- the command
 
 
-def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Server) -> None:
+def test_invalid_arguments_raise_before_serving(folder: Path, running: Server) -> None:
     mlm, taken = str(folder / "mlm"), ["--port", str(running.port)]
-    for arguments, said in (
+    for arguments, message in (
         ([mlm, *taken], "--port 0"),
-        ([mlm, "--host", "0.0.0.0", *taken], "--api-key-file FILE"),  # a warning before
+        ([mlm, "--host", "0.0.0.0", *taken], "--api-key-file FILE"),  # after a warning
         ([mlm, mlm], "two models are called mlm"),
         ([f"a/b={mlm}"], "no model name"),
         ([str(folder / "none")], "none"),
@@ -410,16 +414,16 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
         ([mlm, "--api-key-file", str(folder / "mlm" / "model.safetensors")], "more than 4,096 bytes"),
         ([mlm, "--api-key", "a", "--api-key-file", str(folder)], "both --api-key and --api-key-file"),
     ):
-        found = CliRunner().invoke(app, ["serve", *arguments])
-        assert found.exit_code == 2 and said in found.output, (arguments, found.output)
+        result = CliRunner().invoke(app, ["serve", *arguments])
+        assert result.exit_code == 2 and message in result.output, (arguments, result.output)
 
 
-def test_on_other_addresses_any_name_is_known(folder: Path) -> None:
-    open_to_all = Inside(make_app({}, allowed_hosts=None))
-    assert open_to_all.ask("GET", "/models", headers={"host": "any.name"}).json() == {}
+def test_host_check_can_be_disabled(folder: Path) -> None:
+    public = InProcessClient(make_app({}, allowed_hosts=None))
+    assert public.request("GET", "/models", headers={"host": "any.name"}).json() == {}
 
 
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extras_raise_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     from unmask.cli.serving import require_server_extras
@@ -432,7 +436,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.hint == "pip install 'unmask[serve]'"
 
 
-def test_bodies_of_all_clients_together_are_bounded() -> None:
+def test_total_size_of_buffered_bodies_is_limited() -> None:
     from unmask.server.body import BodyReader
     from unmask.server.errors import RequestError
     from unmask.server.limits import Limits

@@ -1,5 +1,5 @@
-"""What a small request may make of a server: a response that is far larger than itself is refused before it is computed, a large one
-that is allowed does not silence the others, and long texts do not hold up short ones. Against the real command where it can be."""
+"""Small requests with large effects: an oversized response is rejected before it is computed, a large allowed one does not block other
+clients, and long texts do not delay short ones. Most tests run the real command in a subprocess."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ WORDS = [f"w{n}x" for n in range(1200)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`wide` has more than 1,000 whole words, so that `top_k: 1000` gives 1,000 candidates."""
+    """`wide` has more than 1,000 whole words, so that `top_k: 1000` returns 1,000 candidates."""
     root = tmp_path_factory.mktemp("served")
     tokenizer = Tokenizer.train([" ".join(WORDS)] * 3, TokenizerRecipe(type="wordpiece", vocab_size=0, min_frequency=1))
     shape = {"hidden": 16, "heads": 2, "layers": 1, "intermediate": 16, "max_positions": 512, "dropout": 0.0}
@@ -42,44 +42,44 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Server]:
-    with server(str(folder / "wide"), str(folder / "classify"), "--max-tokens", "2000000") as found:
-        httpx.post(f"{found.url}/models/wide", json={"inputs": "w1x [MASK]"})
-        yield found
-        assert not found.complained, found.complained
+    with server(str(folder / "wide"), str(folder / "classify"), "--max-tokens", "2000000") as running:
+        httpx.post(f"{running.url}/models/wide", json={"inputs": "w1x [MASK]"})
+        yield running
+        assert not running.complained, running.complained
 
 
-class Watch:
-    """What a server holds above what it held before, and how long /health takes, while a block runs."""
+class ServerMonitor:
+    """Memory growth of a server and the latency of /health during a block."""
 
     def __init__(self, running: Server):
         self.url, self.process = running.url, psutil.Process(running.process.pid)
-        self.over, self.memory, self.slowest = threading.Event(), 0, 0.0
+        self.stopped, self.memory, self.slowest = threading.Event(), 0, 0.0
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "ServerMonitor":
         self.before = self.process.memory_info().rss
-        self.threads = [threading.Thread(target=call) for call in (self._look, self._ask)]
+        self.threads = [threading.Thread(target=call) for call in (self._poll_memory, self._poll_health)]
         for thread in self.threads:
             thread.start()
         return self
 
-    def _look(self) -> None:
-        while not self.over.wait(0.02):
+    def _poll_memory(self) -> None:
+        while not self.stopped.wait(0.02):
             self.memory = max(self.memory, self.process.memory_info().rss - self.before)
 
-    def _ask(self) -> None:
+    def _poll_health(self) -> None:
         with httpx.Client(timeout=60) as client:
-            while not self.over.wait(0.05):
+            while not self.stopped.wait(0.05):
                 started = time.monotonic()
                 assert client.get(f"{self.url}/health").status_code == 200
                 self.slowest = max(self.slowest, time.monotonic() - started)
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.stopped.set()
         for thread in self.threads:
             thread.join()
 
 
-WRONG = {  # bodies of 2 MB that hold a million values of the wrong type
+WRONG = {  # bodies of 2 MB with a million values of the wrong type
     "inputs": ("/models/wide/pipeline/fill-mask", b'{"inputs": [' + b"1," * 900_000 + b"1]}"),
     "lists": ("/embed", b'{"inputs": [' + b"[]," * 600_000 + b"[]]}"),
     "keys": ("/embed", b'{"inputs": "a"' + b"".join(b',"%d":1' % n for n in range(150_000)) + b"}"),
@@ -89,16 +89,16 @@ WRONG = {  # bodies of 2 MB that hold a million values of the wrong type
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_body_of_many_wrong_values_holds_up_nobody(kind: str, running: Server) -> None:
+def test_body_with_many_invalid_values_does_not_block_the_server(kind: str, running: Server) -> None:
     path, body = WRONG[kind]
-    with Watch(running) as seen:
+    with ServerMonitor(running) as monitor:
         answer = httpx.post(f"{running.url}{path}", content=body, timeout=60)
     assert answer.status_code == (422 if "fewer" in kind else 413), answer.text[:300]
-    assert seen.slowest < 1, f"{seen.slowest:.2f} s"
-    assert seen.memory < 100 * MB, f"{seen.memory / MB:.0f} MB"
+    assert monitor.slowest < 1, f"{monitor.slowest:.2f} s"
+    assert monitor.memory < 100 * MB, f"{monitor.memory / MB:.0f} MB"
 
 
-def test_commas_in_a_text_are_no_values(running: Server) -> None:
+def test_commas_inside_texts_are_not_counted_as_values(running: Server) -> None:
     texts = ['a, "b" [c] {d} ' * 20] * 1000
     answer = httpx.post(f"{running.url}/embed", json={"model": "wide", "inputs": texts, "truncate": True}, timeout=60)
     assert answer.status_code == 200, answer.text[:300]
@@ -114,30 +114,30 @@ LARGE = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_a_response_of_100_mb_is_refused_before_it_is_computed(kind: str, running: Server) -> None:
-    with Watch(running) as seen:
+def test_oversized_response_is_rejected_before_it_is_computed(kind: str, running: Server) -> None:
+    with ServerMonitor(running) as monitor:
         answer = httpx.post(f"{running.url}/models/wide/pipeline/fill-mask", json=LARGE[kind], timeout=300)
     assert answer.status_code == 413, answer.text[:300]
     error = answer.json()["error"]
     assert error["code"] == "response_too_large" and error["expected"] == f"at most {32 * MB:,} bytes"
-    figure = int(error["message"].split("about ")[1].split()[0].replace(",", ""))
-    assert figure > 100 * MB / 2
-    assert seen.memory < 100 * MB, f"{seen.memory / MB:.0f} MB"
+    size = int(error["message"].split("about ")[1].split()[0].replace(",", ""))
+    assert size > 100 * MB / 2
+    assert monitor.memory < 100 * MB, f"{monitor.memory / MB:.0f} MB"
 
 
-def test_a_large_response_leaves_health_alone(running: Server) -> None:
-    """About 20 MB, four times at once."""
-    asked = {"inputs": MANY[:40], "parameters": {"top_k": 1000}}
-    with Watch(running) as seen, ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: httpx.post(f"{running.url}/models/wide", json=asked, timeout=300), range(4)))
+def test_large_responses_do_not_delay_health_checks(running: Server) -> None:
+    """Four concurrent responses of about 20 MB."""
+    body = {"inputs": MANY[:40], "parameters": {"top_k": 1000}}
+    with ServerMonitor(running) as monitor, ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: httpx.post(f"{running.url}/models/wide", json=body, timeout=300), range(4)))
     assert {a.status_code for a in answers} == {200}
     assert all(len(a.content) > 10 * MB for a in answers) and len(answers[0].json()[39]) == 1000
-    assert seen.memory < 800 * MB, f"{seen.memory / MB:.0f} MB"
-    assert seen.slowest < 10, f"{seen.slowest:.1f} s"
+    assert monitor.memory < 800 * MB, f"{monitor.memory / MB:.0f} MB"
+    assert monitor.slowest < 10, f"{monitor.slowest:.1f} s"
 
 
-def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every route that asks a model: what was reserved for its response is at least what was sent, and not 100 times as much."""
+def test_reserved_response_size_is_an_upper_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every route that calls a model, the reserved size is at least the size sent, and less than 100 times as much."""
     app = make_app({name: unmask.load(folder / name) for name in ("wide", "classify", "mlm")}, allowed_hosts=None)
     reserved: list[int] = []
     real = type(app.responses).reserve
@@ -148,7 +148,7 @@ def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: py
 
     monkeypatch.setattr(type(app.responses), "reserve", reserve)
     text = "w1x w2x w3x " * 20
-    asked = {
+    bodies = {
         "/models/wide": {"inputs": [text + "[MASK] \n\x01 é"] * 3, "parameters": {"top_k": 50}},
         "/models/wide/pipeline/feature-extraction": {"inputs": [text] * 9},
         "/models/classify": {"inputs": FACTS},
@@ -165,7 +165,7 @@ def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: py
 
     async def main() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
-            for path, body in asked.items():
+            for path, body in bodies.items():
                 reserved.clear()
                 answer = await client.post(path, json=body, timeout=120)
                 assert answer.status_code == 200, (path, answer.text)
@@ -175,8 +175,8 @@ def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: py
     asyncio.run(main())
 
 
-def test_responses_of_all_clients_together_are_bounded(folder: Path) -> None:
-    """A client that does not read its response is cut, and what was held for it is given back."""
+def test_total_size_of_pending_responses_is_limited(folder: Path) -> None:
+    """A client that does not read its response is disconnected, and its reservation is released."""
     app = make_app(
         {"wide": unmask.load(folder / "wide")},
         allowed_hosts=None,
@@ -211,7 +211,7 @@ def test_responses_of_all_clients_together_are_bounded(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- long texts
 
 
-def test_a_text_of_too_many_characters_is_refused_before_it_is_counted(running: Server) -> None:
+def test_text_with_too_many_characters_is_rejected_before_tokenization(running: Server) -> None:
     for text in ("w" * 1_900_000 + " [MASK]", "w1x " * 400_000 + "[MASK]"):
         answer = httpx.post(f"{running.url}/models/wide", json={"inputs": text}, timeout=60)
         error = answer.json()["error"]
@@ -219,8 +219,8 @@ def test_a_text_of_too_many_characters_is_refused_before_it_is_counted(running: 
         assert "512 tokens" in error["message"] and error["expected"].startswith(f"at most {512 * 64:,} characters")
 
 
-def test_a_short_text_does_not_wait_for_long_ones_to_be_counted(running: Server) -> None:
-    """A classifier reads long texts in windows, so that all of them have to be counted."""
+def test_short_text_does_not_wait_for_tokenization_of_long_ones(running: Server) -> None:
+    """A classifier reads long texts in windows, so all of their tokens have to be counted."""
     texts = {"long": "Ann lives in Rome . " * 95_000, "short": "Ann lives in Rome . " * 250}
 
     async def main() -> None:
@@ -236,14 +236,18 @@ def test_a_short_text_does_not_wait_for_long_ones_to_be_counted(running: Server)
     asyncio.run(main())
 
 
-def test_counting_is_inside_the_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_timeout_includes_tokenization(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = unmask.load(folder / "classify")
     app = make_app({"classify": predictor}, allowed_hosts=None, limits=Limits(request_timeout=1.0))
-    real, counted, waits = predictor.tokenizer.encode_batch, threading.Event(), [5.0]  # seconds of the first call
+    real, released, delays = (
+        predictor.tokenizer.encode_batch,
+        threading.Event(),
+        [5.0],
+    )  # delay of the first call in seconds
 
     def encode_batch(texts: Any) -> Any:
-        if waits:
-            counted.wait(waits.pop())
+        if delays:
+            released.wait(delays.pop())
         return real(texts)
 
     monkeypatch.setattr(predictor.tokenizer, "encode_batch", encode_batch)
@@ -253,14 +257,14 @@ def test_counting_is_inside_the_time_limit(folder: Path, monkeypatch: pytest.Mon
             try:
                 return await client.post("/models/classify", json={"inputs": "Ann lives in Rome . " * 250})
             finally:
-                counted.set()
+                released.set()
 
     answer = asyncio.run(main())
     assert answer.status_code == 503 and answer.json()["error"]["code"] == "timeout"
 
 
-def test_a_passage_is_a_text_and_too_many_are_refused(running: Server) -> None:
-    """400,000 texts in 2 MB would take the event loop seconds to look at."""
+def test_too_many_texts_in_a_request_are_rejected(running: Server) -> None:
+    """The event loop would need seconds to check 400,000 texts in 2 MB."""
     body = {"inputs": [["a"] * 2] * 1024, "model": "classify"}
     answer = httpx.post(f"{running.url}/predict", json=body, timeout=120)
     assert answer.status_code != 413
@@ -269,11 +273,13 @@ def test_a_passage_is_a_text_and_too_many_are_refused(running: Server) -> None:
     assert answer.status_code == 413 and answer.json()["error"]["message"] == "the request has 9,000 texts", answer.text
 
 
-def test_what_characters_alone_make_too_much_is_not_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explanation_of_a_long_text_is_rejected_without_tokenization(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An explanation reads its text a hundred times."""
     predictor = unmask.load(folder / "classify")
     app = make_app({"classify": predictor}, allowed_hosts=None)
-    monkeypatch.setattr(predictor, "tokenizer", None)  # whatever counts would fail
+    monkeypatch.setattr(predictor, "tokenizer", None)  # any attempt to tokenize would fail
 
     async def main() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:

@@ -1,4 +1,4 @@
-"""SIGTERM ends a server within its grace period, whatever its threads are doing. Each in a process of its own."""
+"""SIGTERM stops a server within its shutdown timeout, whatever its threads are doing. Each test runs it in a subprocess."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ import psutil
 import pytest
 from server.serving import base_model
 
-GRACE = 1
+SHUTDOWN_TIMEOUT = 1
 SERVER = """
 import re, sys
 import unmask
@@ -21,7 +21,7 @@ from unmask.server.run import Access, run
 
 model = unmask.load(sys.argv[1])
 WORK = {
-    "c-call": lambda: re.match(r"(a+)+$", "a" * 60 + "b"),  # for years, and without letting go of the interpreter
+    "c-call": lambda: re.match(r"(a+)+$", "a" * 60 + "b"),  # runs for years without releasing the GIL
     "python": lambda: all(True for _ in iter(int, 1)),
 }
 def embed(texts, **settings):
@@ -38,19 +38,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def working(folder: Path, work: str, stay: bool) -> Iterator[subprocess.Popen]:
-    """A server with a thread at work for a client that waits (`stay`), or has left."""
-    command = [sys.executable, "-c", SERVER, str(folder), work, str(GRACE)]
+def busy_server(folder: Path, work: str, stay: bool) -> Iterator[subprocess.Popen]:
+    """Start a server with a busy thread, for a client that is waiting (`stay`) or has disconnected."""
+    command = [sys.executable, "-c", SERVER, str(folder), work, str(SHUTDOWN_TIMEOUT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
             url = process.stdout.readline().strip()
 
-            def ask() -> None:
+            def send_request() -> None:
                 with suppress(httpx.HTTPError):
                     httpx.post(f"{url}/embed", json={"inputs": "Ann"}, timeout=300 if stay else 1)
 
-            client = threading.Thread(target=ask, daemon=True)
+            client = threading.Thread(target=send_request, daemon=True)
             client.start()
             assert process.stdout.readline().strip() == "working"
             if stay:
@@ -64,11 +64,11 @@ def working(folder: Path, work: str, stay: bool) -> Iterator[subprocess.Popen]:
 
 
 @pytest.mark.parametrize(("work", "stay"), [("c-call", True), ("python", False)])
-def test_a_stop_ends_the_process_whatever_a_thread_does(work: str, stay: bool, folder: Path) -> None:
-    with working(folder, work, stay) as process:
+def test_sigterm_ends_a_server_with_a_busy_thread(work: str, stay: bool, folder: Path) -> None:
+    with busy_server(folder, work, stay) as process:
         children = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
-        code = process.wait(30)  # told 1 s, and 3 s until it is killed; the machine may be busy
+        code = process.wait(30)  # the limit is 1 s, then 3 s until SIGKILL; the machine may be busy
         assert code == (-9 if work == "c-call" else 0)
         _, left = psutil.wait_procs(children, timeout=30)
         assert not left

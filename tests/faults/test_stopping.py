@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM outside the training loop: the exit code, one line that says what was stopped, a command that goes on."""
+"""Ctrl-C and SIGTERM outside the training loop: exit code, one line that names what was stopped, and a command to continue."""
 
 import os
 import shlex
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from runs.tiny import labelled, model_folder
 
-# Runs the command line, and sends a signal to it `delay` seconds after a function is on the main thread's stack.
+# Runs the command line and sends it a signal `delay` seconds after a function appears on the main thread's stack.
 CHILD = """
 import os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
@@ -37,8 +37,10 @@ main()
 """
 
 
-def stopped(folder: Path, name: str, number: signal.Signals, *words: str, delay: float = 0.0) -> tuple[int, str, float]:
-    """Exit code, standard error and the seconds from the signal to the end of a command stopped inside function `name`."""
+def stop_inside(
+    folder: Path, name: str, number: signal.Signals, *words: str, delay: float = 0.0
+) -> tuple[int, str, float]:
+    """Stop a command inside function `name`. Return its exit code, its stderr and the seconds between signal and exit."""
     marker = folder / "signalled"
     done = subprocess.run(
         [sys.executable, "-c", CHILD, name, str(int(number)), str(delay), str(marker), *words],
@@ -46,7 +48,7 @@ def stopped(folder: Path, name: str, number: signal.Signals, *words: str, delay:
         capture_output=True,
         text=True,
         timeout=240,
-        start_new_session=True,  # the signal goes to the group, as Ctrl-C in a terminal does
+        start_new_session=True,  # the signal is sent to the process group, as Ctrl-C in a terminal is
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert "Traceback" not in done.stderr, done.stderr
@@ -56,7 +58,7 @@ def stopped(folder: Path, name: str, number: signal.Signals, *words: str, delay:
 
 @pytest.fixture(scope="module")
 def random_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Words that share nothing, on which training a tokenizer takes minutes."""
+    """Write words without common subwords; training a tokenizer on them takes minutes."""
     path = tmp_path_factory.mktemp("words") / "words.txt"
     rng = np.random.default_rng(0)
     letters = rng.integers(97, 123, 20_000_000, dtype=np.uint8)
@@ -67,46 +69,48 @@ def random_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_tokenizer_training_at_once(random_words: Path, number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_stops_tokenizer_training_immediately(
+    random_words: Path, number: signal.Signals, tmp_path: Path
+) -> None:
     words = ["tokenizer", "train", str(random_words), "--tokenizer-type", "bpe", "--vocab-size", "30000", "-o", "tok"]
-    code, said, seconds = stopped(tmp_path, "_bpe", number, *words, delay=1.0)
+    code, stderr, seconds = stop_inside(tmp_path, "_bpe", number, *words, delay=1.0)
     assert code == 128 + number
     assert seconds < 20  # training takes minutes
-    last = said.splitlines()[-1]
+    last = stderr.splitlines()[-1]
     by = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[number]
     assert last.startswith(f"unmask tokenizer train was stopped by {by} while training the tokenizer; to continue: ")
     assert not (tmp_path / "tok").exists()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_while_text_is_prepared(random_words: Path, workers: int, tmp_path: Path) -> None:
+def test_sigterm_during_text_preparation(random_words: Path, workers: int, tmp_path: Path) -> None:
     words = ["prepare", str(random_words), "--tokenizer-type", "byte", "-o", "store", "--workers", str(workers)]
-    code, said, _ = stopped(
+    code, stderr, _ = stop_inside(
         tmp_path, {1: "encode_inline", 2: "encode_parallel"}[workers], signal.SIGTERM, *words, delay=1.0
     )
-    assert code == 143, said
-    assert "unmask prepare was stopped by SIGTERM while preparing the text; to continue: run the same command" in said
+    assert code == 143, stderr
+    assert "unmask prepare was stopped by SIGTERM while preparing the text; to continue: run the same command" in stderr
     assert not (tmp_path / "store" / "meta.json").exists()
 
 
-def test_sigterm_while_labelled_files_are_read(tmp_path: Path) -> None:
+def test_sigterm_while_reading_labeled_files(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
     labelled(tmp_path / "train.csv", 20_000)
     words = ["finetune", "start", "--train", "train.csv", "--task", "classify", "--out", "run"]
-    code, said, _ = stopped(tmp_path, "read_sets", signal.SIGTERM, *words)
+    code, stderr, _ = stop_inside(tmp_path, "read_sets", signal.SIGTERM, *words)
     assert code == 143
-    assert "unmask finetune was stopped by SIGTERM while reading the labeled files" in said.splitlines()[-1]
+    assert "unmask finetune was stopped by SIGTERM while reading the labeled files" in stderr.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
-def test_sigterm_while_the_test_set_is_judged_names_a_command_that_goes_on(tmp_path: Path) -> None:
+def test_sigterm_during_test_evaluation_prints_a_resume_command(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
     labelled(tmp_path / "train.csv", 60)
     labelled(tmp_path / "test.csv", 4000)
     words = ["finetune", "start", "--train", "train.csv", "--test", "test.csv", "--steps", "2", "--out", "my run"]
-    code, said, _ = stopped(tmp_path, "evaluate_splits", signal.SIGTERM, *words)
+    code, stderr, _ = stop_inside(tmp_path, "evaluate_splits", signal.SIGTERM, *words)
     assert code == 143
-    command = said.splitlines()[-1].partition("to continue: ")[2]
+    command = stderr.splitlines()[-1].partition("to continue: ")[2]
     assert command == "unmask finetune --resume 'my run'"
     again = [sys.executable, "-m", *shlex.split(command), "--json"]
     done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=240)
@@ -114,17 +118,17 @@ def test_sigterm_while_the_test_set_is_judged_names_a_command_that_goes_on(tmp_p
     assert (tmp_path / "my run" / "results.json").exists()
 
 
-def test_sigterm_in_the_training_loop_saves_and_exits_with_143(tmp_path: Path) -> None:
+def test_sigterm_in_the_training_loop_saves_a_checkpoint_and_exits_with_143(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
     labelled(tmp_path / "train.csv", 60)
     words = ["finetune", "start", "--train", "train.csv", "--steps", "20000", "--out", "run"]
-    code, said, _ = stopped(tmp_path, "step", signal.SIGTERM, *words)
+    code, stderr, _ = stop_inside(tmp_path, "step", signal.SIGTERM, *words)
     assert code == 143
-    assert "checkpoint saved" in said and "hint:     unmask finetune --resume run" in said
+    assert "checkpoint saved" in stderr and "hint:     unmask finetune --resume run" in stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_before_a_verb_is_chosen(number: signal.Signals) -> None:
+def test_signal_before_a_command_is_parsed(number: signal.Signals) -> None:
     """typer takes a moment to build the commands."""
     code = f"import os, time, unmask.cli as cli; cli.app = lambda: (os.kill(os.getpid(), {int(number)}), time.sleep(20)); cli.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

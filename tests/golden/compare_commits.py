@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recordings import differences
-from renamed import current
+from renamed import to_current_names
 
 ROOT = Path(__file__).parents[2]
 MAX_DIFFERENCES_SHOWN = 5  # per case
@@ -37,7 +37,7 @@ def record_cases(worktree: Path, out: Path) -> dict[str, Any]:
     recorded = json.loads(out.read_text("utf-8"))
     package = Path(recorded["package"]).resolve()
     assert package == (worktree / "unmask").resolve(), f"the script imported {package}, not the package of {worktree}"
-    return {name: current(values) for name, values in recorded["cases"].items()}
+    return {name: to_current_names(values) for name, values in recorded["cases"].items()}
 
 
 def compare(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

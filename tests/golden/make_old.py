@@ -1,12 +1,12 @@
-"""How the folders in `old/` were made, by the code of commit 617e772. Kept to be read: later code need not run it.
+"""How the directories in `old/` were created, with the code of commit 617e772. Kept for reference: later code need not run it.
 
 PYTHONPATH=tests python -m golden.make_old
 
-common.tar.gz       the files that were trained on, a token store, a pre-trained model, recipes
-unfinished.tar.gz   runs that were killed after a checkpoint: the log goes further than the checkpoint does
-finished.tar.gz     a run of each kind that came to its end
-models.tar.gz       a model folder of each task and of each family, and an export
-expected.json       what this code said of them: losses and results of the resumed runs, `info --json`, predictions
+common.tar.gz       the training files, a token store, a pre-trained model, recipes
+unfinished.tar.gz   runs that were killed after a checkpoint: the log extends beyond the checkpoint
+finished.tar.gz     a finished run of each kind
+models.tar.gz       a model directory of each task and each family, and an export
+expected.json       values of that code: losses and results of the resumed runs, `info --json`, predictions
 """
 
 import json
@@ -82,12 +82,12 @@ TASK_RECIPE = {
 
 
 class Killed(BaseException):
-    """Nothing handles it: what the run had written stays as it was."""
+    """Not handled anywhere: the files of the run stay as they were."""
 
 
 @contextmanager
-def killed(after: int) -> Iterator[None]:
-    """Ends a run after so many steps of training, over all seeds or trials."""
+def kill_after(after: int) -> Iterator[None]:
+    """Kill a run after `after` training steps, counted over all seeds or trials."""
     left = after
 
     @contextmanager
@@ -105,61 +105,60 @@ def killed(after: int) -> Iterator[None]:
         raise SystemExit("the run was not killed")
 
 
-def pretrained(out: str, preset: str) -> None:
+def pretrain(out: str, preset: str) -> None:
     sets, size = FAMILIES[preset]
     api.pretrain("corpus.txt", out=out, preset=preset, steps=12, batch=8, length=32, seed=11, vocab_size=size, sets=[*TEXT, *sets])  # fmt: skip
 
 
-def finetuned(out: str, file: str, model: str = "bert", sets: list[str] | None = None, **more: Any) -> None:
+def finetune(out: str, file: str, model: str = "bert", sets: list[str] | None = None, **more: Any) -> None:
     ending = "conll" if file == "tag" else "jsonl"
     files = {part: f"{file}.{part}.{ending}" for part in ("train", "dev", "test")}
-    given = {"steps": 14, "batch": 8, "lr": 1e-2, "seed": 3} | files | more
-    api.finetune(model, out=out, sets=[*TASK, *(sets or [])], **given)
+    settings = {"steps": 14, "batch": 8, "lr": 1e-2, "seed": 3} | files | more
+    api.finetune(model, out=out, sets=[*TASK, *(sets or [])], **settings)
 
 
-def several(out: str) -> None:
+def finetune_tasks(out: str) -> None:
     train = {"steps": 14, "batch": 8, "lr": 1e-2, "evaluations": 2, "threads": 1, "checkpoint_every": 4}
     recipe = {"seed": 3, "start": "bert/model", "tasks": TASKS, "train": train}
     api.finetune(recipe=recipe, out=out)
 
 
-def searched(out: str) -> None:
+def tune(out: str) -> None:
     files = {"train": "one.train.jsonl", "dev": "one.dev.jsonl", "test": "one.test.jsonl"}
     api.tune("bert", trials=3, search=["lr", "batch"], out=out, steps=6, batch=8, lr=1e-2, seed=3, sets=[*TASK[:-1], "train.checkpoint_every=2"], **files)  # fmt: skip
 
 
-RUNS: dict[str, tuple[Callable[[str], None], int]] = {  # kind → how it is made, and the step after which it is killed
-    "pretrain": (lambda out: pretrained(out, "bert-tiny"), 10),
-    "classify": (lambda out: finetuned(out, "one"), 11),
-    "tag": (lambda out: finetuned(out, "tag", aux="mlm:0.1"), 11),
-    "seeds": (lambda out: finetuned(out, "one", seeds=2), 14 + 10),
-    "tasks": (several, 11),
-    "tune": (searched, 6 + 5),
+RUNS: dict[str, tuple[Callable[[str], None], int]] = {  # kind → how to train it, and the step after which it is killed
+    "pretrain": (lambda out: pretrain(out, "bert-tiny"), 10),
+    "classify": (lambda out: finetune(out, "one"), 11),
+    "tag": (lambda out: finetune(out, "tag", aux="mlm:0.1"), 11),
+    "seeds": (lambda out: finetune(out, "one", seeds=2), 14 + 10),
+    "tasks": (finetune_tasks, 11),
+    "tune": (tune, 6 + 5),
 }
 
 
-def make() -> None:
-    pretrained("bert", "bert-tiny")
+def train_all() -> None:
+    pretrain("bert", "bert-tiny")
     command("prepare", "corpus.txt", "--tokenizer", "bert/model", "--out", "store", "--quiet")
     Path("recipe.yaml").write_text(json.dumps(RECIPE, indent=1))
     Path("task.yaml").write_text(json.dumps(TASK_RECIPE, indent=1))
     for kind, (run, steps) in RUNS.items():
-        with killed(steps):
+        with kill_after(steps):
             run(f"unfinished/{kind}")
         if kind != "tag":
             run(f"finished/{kind}")
     for family in FAMILIES:
-        pretrained(f"families/{family}", family)
+        pretrain(f"families/{family}", family)
     for name, settings in MODELS.items():
-        finetuned(f"made/{name}", **settings)
+        finetune(f"made/{name}", **settings)
     api.export("made/classify", out="models/onnx")
-    for made in (*Path("families").iterdir(), *Path("made").iterdir()):
-        shutil.copytree(made / "model", f"models/{made.name}")
+    for folder in (*Path("families").iterdir(), *Path("made").iterdir()):
+        shutil.copytree(folder / "model", f"models/{folder.name}")
 
 
-def tidy(folder: Path) -> None:
-    """Nothing of the machine stays: paths become relative, who held a lock and the places of source files in a graph are forgotten.
-    Of a finished run, no checkpoints."""
+def remove_machine_values(folder: Path) -> None:
+    """Remove machine-dependent values: make paths relative, clear lock owners and source locations in graphs. Delete checkpoints of finished runs."""
     for file in folder.rglob("*.onnx"):
         graph = onnx.load(file)
         for node in graph.graph.node:
@@ -168,8 +167,8 @@ def tidy(folder: Path) -> None:
     for file in [*folder.rglob("lock"), *folder.rglob("used")]:
         file.write_text("")
     for file in folder.rglob("environment.json"):
-        known = json.loads(file.read_text())
-        file.write_text(json.dumps(known | {"cpu": "x86_64", "platform": "Linux"}, indent=1) + "\n")
+        environment = json.loads(file.read_text())
+        file.write_text(json.dumps(environment | {"cpu": "x86_64", "platform": "Linux"}, indent=1) + "\n")
     for checkpoints in folder.glob("finished/**/checkpoints"):
         shutil.rmtree(checkpoints)
     for file in (file for file in folder.rglob("*") if file.is_file()):
@@ -191,24 +190,24 @@ def pack(folder: Path, name: str, parts: list[str]) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, recordings.place(Path(folder)):
-        make()
-        place = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, recordings.working_directory(Path(folder)):
+        train_all()
+        root = Path.cwd()
         shutil.copytree("bert/model", "kept")
         shutil.rmtree("bert")
         shutil.move("kept", "bert/model")
-        tidy(place)
+        remove_machine_values(root)
         old_folders.FOLDER.mkdir(exist_ok=True)
-        files = [file.name for file in place.iterdir() if file.is_file()]
-        stores = sorted({str(Path(json.loads(f.read_text())["store"])) for f in place.glob("*/pretrain/data.json")})
-        pack(place, "common", [*sorted(files), "bert", "store", *stores])
+        files = [file.name for file in root.iterdir() if file.is_file()]
+        stores = sorted({str(Path(json.loads(f.read_text())["store"])) for f in root.glob("*/pretrain/data.json")})
+        pack(root, "common", [*sorted(files), "bert", "store", *stores])
         for name in ("unfinished", "finished", "models"):
-            pack(place, name, [name])
+            pack(root, name, [name])
     with tempfile.TemporaryDirectory() as folder:
         old_folders.unpack(Path(folder))
-        with recordings.place(Path(folder)):
-            found = old_folders.everything()
-    (old_folders.FOLDER / "expected.json").write_text(recordings.text_of(found), "utf-8")
+        with recordings.working_directory(Path(folder)):
+            values = old_folders.all_values()
+    (old_folders.FOLDER / "expected.json").write_text(recordings.text_of(values), "utf-8")
     sys.stdout.write(f"{old_folders.FOLDER} written\n")
 
 

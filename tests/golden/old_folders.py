@@ -1,11 +1,11 @@
-"""What is said of the folders in `old/`, through `unmask.api` and the command line: for `make_old.py` and `test_old_folders.py`."""
+"""Values read from the directories in `old/`, through `unmask.api` and the command line; used by `make_old.py` and `test_old_folders.py`."""
 
 import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
-from golden.recordings import ASKED, command, logged, plain, read
+from golden.recordings import INPUTS, command, read, read_log, to_json
 
 from unmask import api
 
@@ -13,13 +13,13 @@ FOLDER = Path(__file__).with_name("old")
 TEXT = "bob lives in oslo ."
 UNFINISHED = {"pretrain": "pretrain", "classify": "finetune", "tag": "finetune", "seeds": "finetune", "tasks": "finetune", "tune": "tune"}  # fmt: skip
 FINISHED = ("pretrain", "classify", "seeds", "tasks", "tune")
-TASKS = {  # model → the file whose records it was trained on
+TASKS = {  # model → the file it was trained on
     "classify": "one", "several": "several", "number": "number", "pair": "pair", "tag": "tag", "answer": "answer", "choose": "choose",
     "generate": "generate", "continue": "generate", "embed": "embed", "rank": "rank", "onnx": "one",
 }  # fmt: skip
 FILLS = ("albert-mini", "bert-tiny", "distilbert-mini", "modernbert-mini", "roberta-mini", "xlm-roberta-mini")
 FAMILIES = (*FILLS, "bart-mini", "cbow-mini", "electra-mini", "elmo-mini", "gpt-mini", "gpt2-mini", "t5-mini")
-OF_MACHINE = {"environment", "tokens_per_second"}
+MACHINE_KEYS = {"environment", "tokens_per_second"}
 
 
 def unpack(folder: Path) -> None:
@@ -28,63 +28,63 @@ def unpack(folder: Path) -> None:
             archive.extractall(folder, filter="data")
 
 
-def resumed(kind: str) -> dict[str, Any]:
-    """Losses and results of a run that was killed, gone on with to its end."""
+def resume_run(kind: str) -> dict[str, Any]:
+    """Resume a killed run; return its losses and results."""
     folder = Path("unfinished", kind)
     command(UNFINISHED[kind], "--resume", str(folder), "--quiet")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for log in sorted(folder.rglob("log.jsonl")):
-        found[str(log)] = logged(log.parent)
-    for results in sorted(folder.rglob("results.json")) if kind != "pretrain" else []:  # which had none
-        found[str(results)] = read("results.json", results.parent)
-    return plain(found)
+        values[str(log)] = read_log(log.parent)
+    for results in sorted(folder.rglob("results.json")) if kind != "pretrain" else []:  # pre-training wrote none
+        values[str(results)] = read("results.json", results.parent)
+    return to_json(values)
 
 
-def described(path: str) -> Any:
-    """`unmask info PATH --json`, without what only the machine decides."""
-    return without(plain(json.loads(command("info", path, "--json"))))
+def run_info(path: str) -> Any:
+    """Return `unmask info PATH --json` without machine-dependent values."""
+    return without_machine_keys(to_json(json.loads(command("info", path, "--json"))))
 
 
-def without(value: Any) -> Any:
+def without_machine_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without(item) for key, item in value.items() if key not in OF_MACHINE}
-    return [without(item) for item in value] if isinstance(value, list) else value
+        return {key: without_machine_keys(item) for key, item in value.items() if key not in MACHINE_KEYS}
+    return [without_machine_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def answered(name: str) -> Any:
-    """A model of a task."""
-    return plain(
-        {"info": described(f"models/{name}"), "predictions": api.predict(f"models/{name}", ASKED[TASKS[name]])}
+def task_model_values(name: str) -> Any:
+    """Return info and predictions of a task model."""
+    return to_json(
+        {"info": run_info(f"models/{name}"), "predictions": api.predict(f"models/{name}", INPUTS[TASKS[name]])}
     )
 
 
-def shown(family: str) -> Any:
-    """A pre-trained model."""
+def pretrained_model_values(family: str) -> Any:
+    """Return info, an embedding and fills of a pre-trained model."""
     model = f"models/{family}"
     vector = api.load(model).embed(TEXT)
     fills = json.loads(command("fill", model, "bob lives in [MASK] .", "--json")) if family in FILLS else []
-    return plain({"info": described(model), "vector": vector, "fills": fills})
+    return to_json({"info": run_info(model), "vector": vector, "fills": fills})
 
 
-def batch_of_store() -> Any:
+def store_batch() -> Any:
     return json.loads(command("show-batch", "store", "--max-length", "32", "--rows", "2", "--json"))
 
 
-def recipes() -> Any:
-    """What the recipe files mean."""
-    found, task = api.dry_run(recipe="recipe.yaml"), api.dry_run_finetune(recipe="task.yaml")
-    for each in (found, task):
-        assert each["recipe"]["task"].pop("init") == "pretrained"  # a setting that recipes have only had since
-    kept = ("recipe", "architecture", "parameters", "steps", "tokens")
-    return plain([{key: each[key] for key in kept if key in each} for each in (found, task)])
+def recipe_plans() -> Any:
+    """Return the dry run of the recipe files."""
+    pretraining, task = api.dry_run(recipe="recipe.yaml"), api.dry_run_finetune(recipe="task.yaml")
+    for plan in (pretraining, task):
+        assert plan["recipe"]["task"].pop("init") == "pretrained"  # a field that is newer than these recipes
+    keys = ("recipe", "architecture", "parameters", "steps", "tokens")
+    return to_json([{key: plan[key] for key in keys if key in plan} for plan in (pretraining, task)])
 
 
-def everything() -> dict[str, Any]:
+def all_values() -> dict[str, Any]:
     return {
-        "finished": {kind: described(f"finished/{kind}") for kind in FINISHED},
-        "tasks": {name: answered(name) for name in TASKS},
-        "families": {name: shown(name) for name in FAMILIES},
-        "store": batch_of_store(),
-        "recipes": recipes(),
-        "resumed": {kind: resumed(kind) for kind in UNFINISHED},
+        "finished": {kind: run_info(f"finished/{kind}") for kind in FINISHED},
+        "tasks": {name: task_model_values(name) for name in TASKS},
+        "families": {name: pretrained_model_values(name) for name in FAMILIES},
+        "store": store_batch(),
+        "recipes": recipe_plans(),
+        "resumed": {kind: resume_run(kind) for kind in UNFINISHED},
     }

@@ -1,9 +1,9 @@
-"""Tiny runs of every objective, task and way to fine-tune, and what each of them gives: losses, scores, files, predictions.
+"""Tiny runs of every objective, task and fine-tuning mode, and the values recorded for each: losses, scores, files, predictions.
 
 `test_recordings.py` compares them with the files in `recordings/`; `compare_commits.py` compares two commits bit for bit.
-Only `unmask.api` and `python -m unmask` are used, all calls in the section "calls", and the text is made here: the modules behind them
-may move, and neither Python's nor a package's version changes what is trained on. To accept a wanted change:
-`python tests/golden/recordings.py [NAME …]` writes the files anew; say why in the commit.
+Only `unmask.api` and `python -m unmask` are used, and all calls are in the section "calls", so that modules may be moved. The training text
+is generated here, so that it depends on no version of Python or a package. To accept an intended change, run
+`python tests/golden/recordings.py [NAME …]`, which rewrites the files, and give the reason in the commit message.
 """
 
 import contextlib
@@ -41,12 +41,12 @@ NOT_TERMS = {
     "grad_norm",
     "mask_rate",
     "length",
-}  # of a step in the log
+}  # keys of a logged step that are not loss terms
 
 SHAPE = ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64"]
-NARROW = ["model.layers=2", "model.hidden=32"]  # of families without attention heads
+NARROW = ["model.layers=2", "model.hidden=32"]  # for families without attention heads
 DECODER = [*SHAPE, "model.decoder_layers=2"]
-# embeddings: a factorisation of counts differs between processors where factors are equally strong
+# random embeddings: a factorization of counts differs between CPUs if factors are equally strong
 ALWAYS = ["train.threads=1", "train.logging_steps=1"]
 TEXT = [
     *ALWAYS,
@@ -66,7 +66,7 @@ GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "awful", "dull", "poor"
 
 
 def sentence(n: int) -> str:
-    """A person, a town and an opinion; the label is that of the opinion."""
+    """Return a sentence with a person, a town and an opinion, which determines the label."""
     words = GOOD if n % 2 else BAD
     return f"{NAMES[n % 6]} saw a {words[n // 2 % 4]} film in {TOWNS[n // 3 % 6]} ."
 
@@ -76,7 +76,7 @@ def label(n: int) -> str:
 
 
 def corpus() -> str:
-    """Documents about people in towns."""
+    """Return documents about people in towns."""
     draw = random.Random(7)
     documents = []
     for _ in range(60):
@@ -87,47 +87,47 @@ def corpus() -> str:
     return "\n\n".join(documents) + "\n"
 
 
-def turned(items: list[Any], by: int) -> list[Any]:
+def rotate(items: list[Any], by: int) -> list[Any]:
     by %= len(items)
     return items[by:] + items[:by]
 
 
 def rows(count: int, first: int = 0) -> dict[str, list[dict[str, Any]]]:
-    """File name without its ending → its records."""
-    found: dict[str, list[dict[str, Any]]] = {
+    """Return {file name without suffix: its records}."""
+    records: dict[str, list[dict[str, Any]]] = {
         name: []
         for name in ("one", "several", "number", "pair", "choose", "generate", "embed", "scored", "rank", "answer")
     }
     for n in range(first, first + count):
         text, name, town = sentence(n), NAMES[n % 6], TOWNS[n // 3 % 6]
-        place = f"{town} , near the river number {n // 7 % 9} ."  # hardly a record is there twice
-        fact, question = f"{name} lives in {place}", f"where does {name} live ?"
-        found["one"].append({"text": text, "label": label(n)})
-        found["several"].append({"text": text, "label": "|".join([label(n), town][: 1 + n % 2])})
-        found["number"].append({"text": text, "label": (n % 2) * 2.5 + n // 2 % 4 * 0.25 + 0.125})
-        found["pair"].append(
+        address = f"{town} , near the river number {n // 7 % 9} ."  # few records are duplicates
+        fact, question = f"{name} lives in {address}", f"where does {name} live ?"
+        records["one"].append({"text": text, "label": label(n)})
+        records["several"].append({"text": text, "label": "|".join([label(n), town][: 1 + n % 2])})
+        records["number"].append({"text": text, "label": (n % 2) * 2.5 + n // 2 % 4 * 0.25 + 0.125})
+        records["pair"].append(
             {"text": fact, "second": f"{name} is in {TOWNS[(n // 3 + n % 2) % 6]} .", "label": "no" if n % 2 else "yes"}
         )
-        found["choose"].append(
-            {"text": f"{name} lives in", "choices": turned([town, "the river", "number"], n), "label": -n % 3}
+        records["choose"].append(
+            {"text": f"{name} lives in", "choices": rotate([town, "the river", "number"], n), "label": -n % 3}
         )
-        found["generate"].append({"text": f"{question} {place}", "target": f"in {town}"})
-        found["embed"].append({"text": question, "positive": fact})
-        found["scored"].append({"sentence1": fact, "sentence2": sentence(n + n % 2), "score": n % 5 / 4})
-        found["rank"].append(
+        records["generate"].append({"text": f"{question} {address}", "target": f"in {town}"})
+        records["embed"].append({"text": question, "positive": fact})
+        records["scored"].append({"sentence1": fact, "sentence2": sentence(n + n % 2), "score": n % 5 / 4})
+        records["rank"].append(
             {
                 "query": question,
-                "passages": turned([fact, "near the river .", text], n),
-                "relevance": turned([1, 0, 0], n),
+                "passages": rotate([fact, "near the river .", text], n),
+                "relevance": rotate([1, 0, 0], n),
             }
         )
         answers = [{"text": town, "start": fact.index(town)}] if n % 4 else []
-        found["answer"].append({"id": f"q{n}", "question": question, "context": fact, "answers": answers})
-    return found
+        records["answer"].append({"id": f"q{n}", "question": question, "context": fact, "answers": answers})
+    return records
 
 
 def write_data() -> None:
-    """Every file that the runs read, in the current folder."""
+    """Write every file that the runs read into the current directory."""
     Path("corpus.txt").write_text(corpus(), "utf-8")
     Path("other.txt").write_text("\n\n".join(sentence(n) + " the sea is near ." for n in range(60)) + "\n", "utf-8")
     for part, count, first in (("train", 24, 0), ("dev", 8, 100), ("test", 8, 200)):
@@ -189,12 +189,12 @@ FINETUNE: dict[str, dict[str, Any]] = {
     "teacher": {**ONE, "teacher": "classify", "seed": 5},
     "augment": {**ONE, "augment_mlm": 0.5, "overrides": ["task.token_mask_rate=0.1"]},
 }  # fmt: skip
-TASKS = {  # several at once
+TASKS = {  # multi-task training
     "people": {"name": "tag", "train": ["tag.train.conll"], "dev": ["tag.dev.conll"]},
     "opinion": {"name": "classify", "train": ["one.train.jsonl"], "dev": ["one.dev.jsonl"], "test": ["one.test.jsonl"]},
 }
 QUESTION = "where does bob live ?"
-ASKED: dict[str, list[Any]] = {  # by file: what a model is asked
+INPUTS: dict[str, list[Any]] = {  # file → inputs for predictions
     "one": [sentence(n) for n in (301, 302, 304)],
     "several": [sentence(n) for n in (301, 302)],
     "number": [sentence(n) for n in (301, 302)],
@@ -210,7 +210,7 @@ ASKED: dict[str, list[Any]] = {  # by file: what a model is asked
 EXPORTED = {"onnx classify": "classify", "onnx answer": "answer"}
 OTHERS = ("tasks", "tune", *EXPORTED)
 CASES = (*PRETRAIN, *FINETUNE, *OTHERS)
-ONLY_HERE = {"counted"}  # differs between processors: compared on one machine alone
+ONLY_HERE = {"counted"}  # differs between CPUs: only compared on one machine
 
 # --------------------------------------------------------------------------------------------------------------- calls
 
@@ -240,10 +240,10 @@ def run_finetuning(name: str, model: str, file: str, overrides: list[str] | None
 
 
 def run_tasks(name: str) -> None:
-    """A recipe file, through the command line."""
+    """Train from a recipe file through the command line."""
     train = {"steps": STEPS, "batch_size": 8, "lr": RATE, "num_evals": 2, "threads": 1}
     recipe = {"seed": 3, "init_from": "bert/model", "task": {"dev_fraction": 0.2}, "tasks": TASKS, "train": train}
-    Path("tasks.yaml").write_text(json.dumps(recipe), "utf-8")  # which is YAML too
+    Path("tasks.yaml").write_text(json.dumps(recipe), "utf-8")  # JSON is valid YAML
     command("finetune", "--recipe", "tasks.yaml", "--out", name, "--quiet", "--json")
 
 
@@ -257,16 +257,16 @@ def run_export(name: str, model: str) -> None:
     api.export(model, out=name)
 
 
-def predictions(model: str, asked: list[Any]) -> Any:
-    return api.predict(model, asked)
+def predictions(model: str, inputs: list[Any]) -> Any:
+    return api.predict(model, inputs)
 
 
-def filled(model: str) -> Any:
+def fill_mask(model: str) -> Any:
     return json.loads(command("fill", model, "bob lives in [MASK] .", "--json"))
 
 
 def command(*words: str) -> str:
-    """`python -m unmask WORDS`, in this process: what it writes to standard output."""
+    """Run `python -m unmask WORDS` in this process and return its standard output."""
     out = io.StringIO()
     with mock.patch.object(sys, "argv", ["unmask", *words]), contextlib.redirect_stdout(out):
         try:
@@ -281,8 +281,8 @@ def command(*words: str) -> str:
 
 
 @contextlib.contextmanager
-def place(folder: Path) -> Iterator[None]:
-    """The folder with its files as the current one, its cache inside; pictures, which take longer than the runs, are not drawn."""
+def working_directory(folder: Path) -> Iterator[None]:
+    """Change to the directory, write the data files and keep the cache inside. Figures are not drawn, since they take longer than the runs."""
     before = Path.cwd(), torch.get_num_threads()
     torch.set_num_threads(1)
     os.chdir(folder)
@@ -299,74 +299,74 @@ def place(folder: Path) -> Iterator[None]:
         torch.set_num_threads(before[1])
 
 
-def make(name: str) -> None:
-    """The run of that name and those that it needs, where they are not there."""
+def train_run(name: str) -> None:
+    """Train the run of that name and the runs it depends on, unless they exist."""
     if Path(name).exists():
         return
     if name in PRETRAIN:
         if name in ("distill", "more"):
-            make("bert")
+            train_run("bert")
         run_pretraining(name, **PRETRAIN[name])
     elif name in FINETUNE:
-        make(FINETUNE[name]["model"])
+        train_run(FINETUNE[name]["model"])
         if "teacher" in FINETUNE[name]:
-            make(FINETUNE[name]["teacher"])
+            train_run(FINETUNE[name]["teacher"])
         run_finetuning(name, **FINETUNE[name])
     elif name in EXPORTED:
-        make(EXPORTED[name])
+        train_run(EXPORTED[name])
         run_export(name, EXPORTED[name])
     else:
-        make("bert")
+        train_run("bert")
         run_tasks(name) if name == "tasks" else run_search(name)
 
 
 def record(name: str) -> dict[str, Any]:
-    """What is compared of a run, made where it is not there."""
-    make(name)
+    """Return the values of a run that are compared; train it if necessary."""
+    train_run(name)
     folder = Path(name)
-    since = {
+    newer_files = {
         "run.json",
         *(["results.json"] if name in PRETRAIN else []),
-    }  # files that runs have only had since the recordings
-    found: dict[str, Any] = {"files": [path for path in names_in(folder) if Path(path).name not in since]}
+    }  # files that were introduced after the recordings
+    recorded: dict[str, Any] = {"files": [path for path in file_names(folder) if Path(path).name not in newer_files]}
     if name in EXPORTED:
         about = read("export.json", folder)
-        found["export"] = {key: value for key, value in about.items() if key not in ("by", "validation")}
-        found["config"] = read("config.json", folder)
-        found["predictions"] = predictions(name, ASKED[FINETUNE[EXPORTED[name]]["file"]])
-        return plain(found)
-    found |= logged(folder)
+        recorded["export"] = {key: value for key, value in about.items() if key not in ("by", "validation")}
+        recorded["config"] = read("config.json", folder)
+        recorded["predictions"] = predictions(name, INPUTS[FINETUNE[EXPORTED[name]]["file"]])
+        return to_json(recorded)
+    recorded |= read_log(folder)
     for file in ("plan.json", "results.json", "findings.json"):
         if (folder / file).exists() and not (name in PRETRAIN and file == "results.json"):
-            found[file.removesuffix(".json")] = read(file, folder)
+            recorded[file.removesuffix(".json")] = read(file, folder)
     for model in sorted({file.parent for file in folder.glob("model/**/config.json")}):
         for file in ("config.json", "unmask.json"):
             if (model / file).exists():
-                found[f"{model}/{file}"] = read(file, model)
+                recorded[f"{model}/{file}"] = read(file, model)
     if name in PRETRAIN:
         if name not in ("span", "denoise", "clm", "gpt", "bilm", "cbow"):
-            found["predictions"] = filled(name) if read("fills.json", folder) else []
+            recorded["predictions"] = fill_mask(name) if read("fills.json", folder) else []
     elif name == "tasks":
-        found["predictions"] = [predictions(f"{name}/model/{task}", ASKED["one"]) for task in TASKS]
+        recorded["predictions"] = [predictions(f"{name}/model/{task}", INPUTS["one"]) for task in TASKS]
     else:
-        found["predictions"] = predictions(name, ASKED[FINETUNE.get(name, ONE)["file"]])
-    if name == "rank":  # its loss does not say how high all scores are: that follows rounding
-        for answer in found["predictions"]:
+        recorded["predictions"] = predictions(name, INPUTS[FINETUNE.get(name, ONE)["file"]])
+    if name == "rank":  # the loss ignores a constant offset of the scores, which depends on rounding
+        for answer in recorded["predictions"]:
             answer["scores"] = [score - answer["scores"][0] for score in answer["scores"]]
-    return plain(found)
+    return to_json(recorded)
 
 
-def logged(folder: Path) -> dict[str, Any]:
-    """Of the log: the losses, their parts, and the figures of evaluations. Fine-tuning has logged its end only since the recordings."""
+def read_log(folder: Path) -> dict[str, Any]:
+    """Return losses, loss terms and evaluation metrics from the log. The `end` event of fine-tuning is newer than the recordings, so it is left out."""
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
-    kept = (
+    event_types = (
         ("eval",) if any((folder / file).exists() for file in ("task_state.json", "learnt.json")) else ("eval", "end")
     )
     steps = [event for event in events if event["event"] == "train"]
     terms = sorted({key for event in steps for key in event} - NOT_TERMS)
     return {
         "losses": {term: [event.get(term) for event in steps] for term in terms},
-        "evaluations": [event for event in events if event["event"] in kept],
+        "evaluations": [event for event in events if event["event"] in event_types],
     }
 
 
@@ -374,31 +374,33 @@ def read(name: str, folder: Path) -> Any:
     return json.loads((folder / name).read_text("utf-8"))
 
 
-def names_in(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def plain(value: Any) -> Any:
-    """As JSON gives it back, without times."""
+def to_json(value: Any) -> Any:
+    """Convert to JSON types, without times."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items() if key not in TIMES}
+        return {str(key): to_json(item) for key, item in value.items() if key not in TIMES}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    return to_json(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 def checksums(name: str) -> dict[str, str]:
-    """What has to be the same to the last bit on one machine. Not the graph of an export, which names the source files of the package."""
+    """Return checksums of the files that must be bit-identical on one machine. ONNX graphs are left out: they contain source file paths."""
     names = [
-        file for file in names_in(Path(name)) if file.endswith((".safetensors", "tokenizer.json", ".predictions.jsonl"))
+        file
+        for file in file_names(Path(name))
+        if file.endswith((".safetensors", "tokenizer.json", ".predictions.jsonl"))
     ]
     return {file: hashlib.sha256(content(Path(name) / file)).hexdigest() for file in names}
 
 
 def content(file: Path) -> bytes:
-    """The bytes of a file; of weights with the header in order, since safetensors writes its entries in any."""
+    """Return the bytes of a file; for weights, with a sorted header, because safetensors writes its entries in any order."""
     data = file.read_bytes()
     if file.suffix != ".safetensors":
         return data
@@ -410,28 +412,28 @@ def content(file: Path) -> bytes:
 
 
 def differences(
-    found: Any, expected: Any, tolerance: float = TOLERANCE, min_tolerance: float = MIN_TOLERANCE, path: str = ""
+    actual: Any, expected: Any, tolerance: float = TOLERANCE, min_tolerance: float = MIN_TOLERANCE, path: str = ""
 ) -> Iterator[str]:
-    """Where two values differ: strings and keys by anything, numbers by more than the tolerance.
+    """Yield the differences of two values: any difference of strings and keys, and numbers that differ by more than the tolerance.
 
     >>> list(differences({"a": [1.0, 2.0]}, {"a": [1.0, 2.1]}))
     ['a.1: 2.0 instead of 2.1']
     """
-    if isinstance(found, dict) and isinstance(expected, dict):
-        if list(found) != list(expected):
-            yield f"{path or 'keys'}: {list(found)} instead of {list(expected)}"
-        for key in (key for key in expected if key in found):
-            yield from differences(found[key], expected[key], tolerance, min_tolerance, f"{path}.{key}".lstrip("."))
-    elif isinstance(found, list) and isinstance(expected, list):
-        if len(found) != len(expected):
-            yield f"{path}: {len(found)} items instead of {len(expected)}"
-        for n, (a, b) in enumerate(zip(found, expected)):
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        if list(actual) != list(expected):
+            yield f"{path or 'keys'}: {list(actual)} instead of {list(expected)}"
+        for key in (key for key in expected if key in actual):
+            yield from differences(actual[key], expected[key], tolerance, min_tolerance, f"{path}.{key}".lstrip("."))
+    elif isinstance(actual, list) and isinstance(expected, list):
+        if len(actual) != len(expected):
+            yield f"{path}: {len(actual)} items instead of {len(expected)}"
+        for n, (a, b) in enumerate(zip(actual, expected)):
             yield from differences(a, b, tolerance, min_tolerance, f"{path}.{n}".lstrip("."))
-    elif type(found) is float and type(expected) is float:
-        if not (found == expected or abs(found - expected) <= max(min_tolerance, tolerance * abs(expected))):
-            yield f"{path}: {found!r} instead of {expected!r}"
-    elif type(found) is not type(expected) or found != expected:
-        yield f"{path}: {found!r} instead of {expected!r}"
+    elif type(actual) is float and type(expected) is float:
+        if not (actual == expected or abs(actual - expected) <= max(min_tolerance, tolerance * abs(expected))):
+            yield f"{path}: {actual!r} instead of {expected!r}"
+    elif type(actual) is not type(expected) or actual != expected:
+        yield f"{path}: {actual!r} instead of {expected!r}"
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -442,24 +444,24 @@ def file_of(name: str) -> Path:
 
 
 def text_of(value: Any) -> str:
-    """JSON, a list without lists in it in one line."""
+    """Return JSON with innermost lists on one line."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     return re.sub(r"\[[^\[\]{}]*\]", lambda m: " ".join(m[0].split()), text) + "\n"
 
 
-def all_of(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder, place(Path(folder)):
+def record_all(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder, working_directory(Path(folder)):
         for name in names:
             yield name, record(name) | {"checksums": checksums(name)}
 
 
 def main(arguments: list[str]) -> None:
-    """[NAME …]: the files of these cases, or of all, are written anew. --to FILE: everything in one file, with checksums."""
+    """[NAME …]: rewrite the files of these cases, or of all. --to FILE: write everything with checksums into one file."""
     if arguments[:1] == ["--to"]:
-        found = dict(all_of(CASES))
-        Path(arguments[1]).write_text(json.dumps({"package": str(Path(api.__file__).parent), "cases": found}), "utf-8")
+        cases = dict(record_all(CASES))
+        Path(arguments[1]).write_text(json.dumps({"package": str(Path(api.__file__).parent), "cases": cases}), "utf-8")
         return
-    for name, value in all_of(tuple(arguments) or tuple(name for name in CASES if name not in ONLY_HERE)):
+    for name, value in record_all(tuple(arguments) or tuple(name for name in CASES if name not in ONLY_HERE)):
         file_of(name).write_text(text_of({key: part for key, part in value.items() if key != "checksums"}), "utf-8")
         sys.stdout.write(f"{file_of(name)} written\n")
 

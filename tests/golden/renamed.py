@@ -1,7 +1,7 @@
-"""What was recorded under names of version 0.1, under today's names: the recorded files themselves are never edited.
+"""Map recorded names of version 0.1 to today's names. The recorded files themselves are never edited.
 
-Only keys and fixed values are renamed, and texts for people (messages, hints, suggested commands) left out; every number is compared as
-it was recorded.
+Only keys and fixed values are renamed. User-facing texts (messages, hints, suggested commands) are left out. Every number is compared as
+recorded.
 """
 
 from typing import Any
@@ -30,24 +30,24 @@ KEYS = {
     "key": "fingerprint",
 }
 FILES = {"learnt.json": "task_state.json"}
-TEXTS = {"message", "hint"}  # worded for people
+TEXTS = {"message", "hint"}  # user-facing texts
 TARGETS = {"one": "single_label", "several": "multi_label", "number": "regression"}
 
 
-def current(value: Any) -> Any:
+def to_current_names(value: Any) -> Any:
     """
-    >>> current({"findings": [{"at": "a.csv:2", "what": "no label", "count": 1}]})
+    >>> to_current_names({"findings": [{"at": "a.csv:2", "what": "no label", "count": 1}]})
     {'findings': [{'location': 'a.csv:2', 'count': 1}]}
     """
     if isinstance(value, dict):
         if "preset" in value and "train" in value:  # a recipe
             value = upgrade(value)
-        if isinstance(value.get("settings"), dict):  # of a task, or of the best trial of a search
+        if isinstance(value.get("settings"), dict):  # of a task or of the best trial of a search
             settings = upgrade({"task": value["settings"], "train": value["settings"]})
             value = value | {"settings": settings["train" if "lr" in value["settings"] else "task"]}
-        if "trial" in value and "batch" in value:  # of a search
+        if "trial" in value and "batch" in value:  # a trial of a search
             value = {"batch_size" if key == "batch" else key: item for key, item in value.items()}
-        if "kind" in value and "vocabulary" in value:  # of a tokenizer
+        if "kind" in value and "vocabulary" in value:  # a tokenizer
             value = {"type" if key == "kind" else key: item for key, item in value.items()}
         if value.get("target") in TARGETS:
             value = value | {"target": TARGETS[value["target"]]}
@@ -55,18 +55,18 @@ def current(value: Any) -> Any:
             value = value | {"ended": "eos" if value["ended"] else "length"}
         if "learnt" in value and value.get("version") == 1:  # unmask.json
             value = value | {"version": 2}
-        if "end" not in value and isinstance(value.get("start", 0), str | None):  # of a run: the model it starts from
+        if "end" not in value and isinstance(value.get("start", 0), str | None):  # a run: the model it starts from
             value = {"init_from" if key == "start" else key: item for key, item in value.items()}
-        if isinstance(value.get("heldout"), dict) and ("unk_share" in value or "best" in value["heldout"]):  # of a run
+        if isinstance(value.get("heldout"), dict) and ("unk_share" in value or "best" in value["heldout"]):  # a run
             new = "eval" if "unk_share" in value else "evaluation"
             value = {new if key == "heldout" else key: item for key, item in value.items()}
         if "files" in value and isinstance(value["files"], list):
-            value = value | {"files": sorted(_file(name) for name in value["files"])}
-        named = {KEYS.get(key, key): item for key, item in value.items()}
-        return {key: current(item) for key, item in named.items() if key not in TEXTS}
-    return [current(item) for item in value] if isinstance(value, list) else value
+            value = value | {"files": sorted(_current_file_name(name) for name in value["files"])}
+        renamed = {KEYS.get(key, key): item for key, item in value.items()}
+        return {key: to_current_names(item) for key, item in renamed.items() if key not in TEXTS}
+    return [to_current_names(item) for item in value] if isinstance(value, list) else value
 
 
-def _file(name: str) -> str:
+def _current_file_name(name: str) -> str:
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{FILES.get(last, last)}"

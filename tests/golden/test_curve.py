@@ -1,7 +1,7 @@
-"""A seeded loss curve that refactors may not move: data, masks, first weights, optimizer and schedule all stand behind it.
+"""A seeded loss curve that refactors must not change. It depends on data, masks, initial weights, optimizer and schedule.
 
-The text is made here, so that neither Python's nor a package's version changes it. To accept a wanted change:
-`python tests/golden/test_curve.py` writes curve.json anew; say why in the commit.
+The text is generated here, so that it depends on no version of Python or a package. To accept an intended change, run
+`python tests/golden/test_curve.py`, which rewrites curve.json, and give the reason in the commit message.
 """
 
 import json
@@ -15,23 +15,29 @@ from unmask import api
 from unmask.train.run import Run
 
 GOLDEN = Path(__file__).with_name("curve.json")
-DRAWN = [
+RANDOM_EMBEDDINGS = [
     "train.embedding_init=random"
-]  # a factorisation of counts differs between processors where factors are equally strong
+]  # a factorization of counts differs between CPUs if factors are equally strong
 CASES = {
     "bert": {
         "preset": "bert-tiny",
-        "overrides": ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64", *DRAWN],
+        "overrides": [
+            "model.layers=2",
+            "model.hidden=32",
+            "model.heads=2",
+            "model.intermediate=64",
+            *RANDOM_EMBEDDINGS,
+        ],
     },
     "modernbert": {
         "preset": "modernbert-mini",
-        "overrides": ["model.layers=2", "model.hidden=32", "model.heads=2", *DRAWN],
+        "overrides": ["model.layers=2", "model.hidden=32", "model.heads=2", *RANDOM_EMBEDDINGS],
     },
 }
 
 
 def text() -> str:
-    """Sentences of a small grammar, in documents."""
+    """Return documents with sentences of a small grammar."""
     rng = random.Random(7)
     nouns, verbs = ["cat", "dog", "judge", "river", "letter", "ship"], ["sees", "reads", "crosses", "signs"]
     documents = []
@@ -62,7 +68,7 @@ def curve(name: str, folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_curve_has_not_moved(name: str, tmp_path: Path) -> None:
+def test_loss_curve_is_unchanged(name: str, tmp_path: Path) -> None:
     assert curve(name, tmp_path) == pytest.approx(json.loads(GOLDEN.read_text())[name], rel=2e-4)
 
 

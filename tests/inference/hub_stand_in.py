@@ -1,4 +1,4 @@
-"""A Hugging Face hub of one process, on loopback: as much of its HTTP as `huggingface_hub` needs to make, fill and read a repository."""
+"""A Hugging Face hub in one process, on loopback: the part of its HTTP API that `huggingface_hub` needs to create, fill and read a repository."""
 
 import base64
 import hashlib
@@ -16,21 +16,21 @@ COMMIT = "c" * 40
 
 class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Visit)
+        super().__init__(("127.0.0.1", 0), HubRequestHandler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.files: dict[str, dict[str, bytes]] = {}  # repository → its files
-        self.commits: dict[str, str] = {}  # repository → its newest commit, where it is another than COMMIT
+        self.commits: dict[str, str] = {}  # repository → its newest commit, if not COMMIT
         self.past: dict[tuple[str, str], dict[str, bytes]] = {}  # (repository, commit) → its files
         self.private: dict[str, bool] = {}
-        self.keys: list[str | None] = []  # of every request that changed something
+        self.keys: list[str | None] = []  # API keys of write requests
 
     def publish(self, name: str, folder: Path, commit: str) -> None:
-        """The files of a folder as a new commit of a repository."""
+        """Publish the files of a directory as a new commit of a repository."""
         self.files[name] = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
         self.commits[name] = commit
         self.past[name, commit] = self.files[name]
 
-    def at(self, name: str, revision: str) -> tuple[str, dict[str, bytes] | None]:
+    def files_at(self, name: str, revision: str) -> tuple[str, dict[str, bytes] | None]:
         newest = self.commits.get(name, COMMIT)
         return (
             (newest, self.files.get(name))
@@ -39,7 +39,7 @@ class Hub(ThreadingHTTPServer):
         )
 
 
-class Visit(BaseHTTPRequestHandler):
+class HubRequestHandler(BaseHTTPRequestHandler):
     server: Hub
     protocol_version = "HTTP/1.1"
 
@@ -51,10 +51,10 @@ class Visit(BaseHTTPRequestHandler):
         body = self.rfile.read(size) if size >= 0 else b"".join(self._chunks())
         self.server.keys.append(self.headers.get("authorization"))
         if self.path == "/api/repos/create":
-            given = json.loads(body)
-            name = f"{given.get('organization') or 'me'}/{given['name']}"
+            request = json.loads(body)
+            name = f"{request.get('organization') or 'me'}/{request['name']}"
             self.server.files.setdefault(name, {})
-            self.server.private[name] = given.get("private") is True or given.get("visibility") == "private"
+            self.server.private[name] = request.get("private") is True or request.get("visibility") == "private"
             return self._json({"url": f"{self.server.url}/{name}", "name": name, "id": name})
         if self.path == "/api/validate-yaml":
             return self._json({"errors": [], "warnings": []})
@@ -75,16 +75,16 @@ class Visit(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
-            commit, files = self.server.at(match[1], match[2] or "main")
+            commit, files = self.server.files_at(match[1], match[2] or "main")
             if files is None:
                 return self._json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
             siblings = [{"rfilename": name} for name in files]
             return self._json({"id": match[1], "modelId": match[1], "sha": commit, "siblings": siblings})
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", path):
-            held = self.server.at(match[1], match[2])[1] or {}
+            held = self.server.files_at(match[1], match[2])[1] or {}
             return self._json([{"type": "file", "path": n, "size": len(b), "oid": oid(b)} for n, b in held.items()])
         if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            commit, files = self.server.at(match[1], match[2])
+            commit, files = self.server.files_at(match[1], match[2])
             file = (files or {}).get(match[3])
             if file is not None:
                 return self._send(
@@ -113,7 +113,7 @@ class Visit(BaseHTTPRequestHandler):
 
 
 def oid(file: bytes) -> str:
-    """As git names it."""
+    """Return the git object ID."""
     return hashlib.sha1(b"blob %d\0" % len(file) + file).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What a person asks of a fine-tuned model is never dropped, misread or scored against labels that the model does not know."""
+"""Inputs of a fine-tuned model are never dropped, misread or scored against labels that the model does not know."""
 
 import json
 from pathlib import Path
@@ -34,22 +34,22 @@ SHAPE = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positio
 TOKENIZER = Tokenizer.train(["what a film, who is so dull? a joy 0123456789"] * 3, TokenizerRecipe(type="char"))
 
 
-def model_of(heads: tuple[str, ...], labels: tuple[str, ...] = ("neg", "pos")) -> Model:
+def make_model(heads: tuple[str, ...], labels: tuple[str, ...] = ("neg", "pos")) -> Model:
     return Model(preset("bert-tiny", vocab_size=TOKENIZER.size, labels=labels, **SHAPE), heads).init(0)
 
 
-def asked(kind: type[Task], task_state: dict[str, Any], head: str) -> Predictor:
+def task_predictor(kind: type[Task], task_state: dict[str, Any], head: str) -> Predictor:
     labels = tuple(task_state.get("labels", ("one",)))
     task = kind(Recipe(), TOKENIZER, {"length": 64} | task_state)
-    return Predictor(model_of((head,), labels), TOKENIZER, "cpu", task)
+    return Predictor(make_model((head,), labels), TOKENIZER, "cpu", task)
 
 
 def classifier(**task_state: Any) -> Predictor:
-    return asked(Classify, {"labels": ["neg", "pos"]} | task_state, "classify")
+    return task_predictor(Classify, {"labels": ["neg", "pos"]} | task_state, "classify")
 
 
-def folder_of(path: Path, labels: tuple[str, ...] = ("neg", "pos"), pair: bool | None = None) -> str:
-    hf.save(model_of(("classify",), labels), path, TOKENIZER)
+def save_classifier(path: Path, labels: tuple[str, ...] = ("neg", "pos"), pair: bool | None = None) -> str:
+    hf.save(make_model(("classify",), labels), path, TOKENIZER)
     if pair is not None:
         task_state = {"length": 64, "labels": list(labels), "target": "single_label", "pair": pair}
         values = {"version": 2, "task": "classify", "settings": {}, "task_state": task_state}
@@ -57,7 +57,7 @@ def folder_of(path: Path, labels: tuple[str, ...] = ("neg", "pos"), pair: bool |
     return str(path)
 
 
-def csv(path: Path, *lines: str) -> str:
+def write_csv(path: Path, *lines: str) -> str:
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 
@@ -65,20 +65,20 @@ def csv(path: Path, *lines: str) -> str:
 # ------------------------------------------------------------------------------------------------------- evaluate
 
 
-def test_labels_that_the_model_does_not_know_are_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = folder_of(tmp_path / "model")
+def test_evaluate_reports_labels_unknown_to_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = save_classifier(tmp_path / "model")
     with pytest.raises(UserError, match=r"none of the labels.*'good' \(2\), 'bad' \(1\)") as caught:
-        api.evaluate(model, csv(tmp_path / "a.csv", "text,label", "a joy,good", "so,good", "dull,bad"))
+        api.evaluate(model, write_csv(tmp_path / "a.csv", "text,label", "a joy,good", "so,good", "dull,bad"))
     assert caught.value.expected == "neg, pos"
-    api.evaluate(model, csv(tmp_path / "b.csv", "text,label", "a joy,pos", "so,neg", "dull,bad"))
+    api.evaluate(model, write_csv(tmp_path / "b.csv", "text,label", "a joy,pos", "so,neg", "dull,bad"))
     assert "1 labels are unknown to the model and count as wrong: 'bad' (1)" in " ".join(
         capsys.readouterr().err.split()
     )
-    api.evaluate(model, csv(tmp_path / "c.csv", "text,label", "a joy,pos", "so,pos"))
+    api.evaluate(model, write_csv(tmp_path / "c.csv", "text,label", "a joy,pos", "so,pos"))
     assert "every record has the label 'pos'" in capsys.readouterr().err
-    api.evaluate(model, csv(tmp_path / "d.csv", "text,label", "a joy,pos", "so,neg"))
+    api.evaluate(model, write_csv(tmp_path / "d.csv", "text,label", "a joy,pos", "so,neg"))
     assert not capsys.readouterr().err
-    unnamed = folder_of(tmp_path / "unnamed", ("LABEL_0", "LABEL_1"))
+    unnamed = save_classifier(tmp_path / "unnamed", ("LABEL_0", "LABEL_1"))
     with pytest.raises(UserError, match="none of the labels") as caught:
         api.evaluate(unnamed, tmp_path / "d.csv")
     assert "--labels" in str(caught.value.hint) and "id2label" in str(caught.value.hint)
@@ -87,7 +87,7 @@ def test_labels_that_the_model_does_not_know_are_no_score(tmp_path: Path, capsys
 # -------------------------------------------------------------------------------------------------------- predict
 
 
-def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
+def test_single_texts_and_pairs_are_not_confused(tmp_path: Path) -> None:
     single, paired, either = classifier(pair=False), classifier(pair=True), classifier()
     for p, parts in ((single, ("a", "b")), (paired, ("a",)), (either, ("a", "b", "c")), (either, ())):
         with pytest.raises(UserError, match=f"{len(parts)} texts given for the task classify"):
@@ -96,28 +96,28 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None
     assert either("a", "b")["scores"] == pytest.approx(paired("a", "b")["scores"])
     with pytest.raises(UserError, match="record 1 has a second text"):
         single.predict([{"text": "a", "pair": "b"}])
-    file = csv(tmp_path / "p.csv", "text,pair", "a,b")
+    file = write_csv(tmp_path / "p.csv", "text,pair", "a,b")
     with pytest.raises(UserError, match=r"p\.csv:2 has a second text"):
         api.predict(single, file)
     with pytest.raises(UserError, match=r"q\.csv:2 has no second text") as caught:
-        api.predict(paired, csv(tmp_path / "q.csv", "text,other", "a,b"))
+        api.predict(paired, write_csv(tmp_path / "q.csv", "text,other", "a,b"))
     assert caught.value.hint == "--column pair=NAME"
     assert len(api.predict(paired, tmp_path / "q.csv", columns={"pair": "other"})) == 1
-    folder = Path(folder_of(tmp_path / "m", pair=True))  # the lines that a report shows take two texts as well
+    folder = Path(save_classifier(tmp_path / "m", pair=True))  # the code snippet of a report passes two texts as well
     exec(unmask_snippet(str(folder), task_folder.read_spec(folder)), {})
 
 
-def test_training_remembers_whether_there_were_pairs() -> None:
+def test_task_state_stores_whether_records_are_pairs() -> None:
     records = [{"location": "", "text": "a", "label": "x"}, {"location": "", "text": "b", "label": "y"}]
     pairs = [r | {"pair": "c"} for r in records]
-    given = FitContext(Recipe(), preset("bert-tiny"), None)
-    assert Classify.fit_state(given, records).task_state["pair"] is False
-    assert Classify.fit_state(given, pairs).task_state["pair"] is True
-    assert "pair" not in Classify.fit_state(given, [*records, *pairs]).task_state
+    context = FitContext(Recipe(), preset("bert-tiny"), None)
+    assert Classify.fit_state(context, records).task_state["pair"] is False
+    assert Classify.fit_state(context, pairs).task_state["pair"] is True
+    assert "pair" not in Classify.fit_state(context, [*records, *pairs]).task_state
 
 
-def test_several_arguments_of_the_command_line(tmp_path: Path) -> None:
-    single, paired = folder_of(tmp_path / "one", pair=False), folder_of(tmp_path / "two", pair=True)
+def test_predict_accepts_several_command_line_arguments(tmp_path: Path) -> None:
+    single, paired = save_classifier(tmp_path / "one", pair=False), save_classifier(tmp_path / "two", pair=True)
 
     def run(*arguments: str, **more: Any) -> Any:
         result = CliRunner().invoke(app, ["predict", *arguments, "--json"], **more)
@@ -131,11 +131,11 @@ def test_several_arguments_of_the_command_line(tmp_path: Path) -> None:
     assert run(paired, "-", input="\na joy\tso\n")[0] | {"label": 0, "probability": 0, "scores": 0} == {
         "text": "a joy", "pair": "so", "location": "-:2", "label": 0, "probability": 0, "scores": 0,
     }  # fmt: skip
-    files = [csv(tmp_path / f"{n}.csv", "text", f"a {n}") for n in range(2)]
+    files = [write_csv(tmp_path / f"{n}.csv", "text", f"a {n}") for n in range(2)]
     assert [a["text"] for a in run(single, *files)] == ["a 0", "a 1"]
 
 
-def test_lists_records_and_wrong_types() -> None:
+def test_predict_accepts_lists_and_records_and_rejects_other_types() -> None:
     p = classifier(pair=False)
     both = p(["a", "b"])
     assert both == p.predict(["a", {"text": "b"}])
@@ -147,11 +147,11 @@ def test_lists_records_and_wrong_types() -> None:
         with pytest.raises(UserError, match="a list of records or texts"):
             p.predict(records)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not text"):
-        asked(Tag, {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"}, "tag").tag(5)  # type: ignore[arg-type]
+        task_predictor(Tag, {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"}, "tag").tag(5)  # type: ignore[arg-type]
 
 
-def test_an_empty_part_is_named_and_choices_are_a_list() -> None:
-    answer = asked(Answer, {"none": True, "threshold": 0.0}, "answer")
+def test_empty_inputs_and_invalid_choices_raise() -> None:
+    answer = task_predictor(Answer, {"none": True, "threshold": 0.0}, "answer")
     with pytest.raises(UserError, match="the context is empty"):
         answer.answer("where?", " ")
     with pytest.raises(UserError, match="the question is empty"):
@@ -159,14 +159,14 @@ def test_an_empty_part_is_named_and_choices_are_a_list() -> None:
     for wrong in ((5, "there"), ("where?", None)):
         with pytest.raises(UserError, match="not text"):
             answer.answer(*wrong)  # type: ignore[arg-type]
-    choose = asked(Choose, {}, "choose")
+    choose = task_predictor(Choose, {}, "choose")
     for choices in ("so", 5, None):
         with pytest.raises(UserError, match="the choices are"):
             choose.choose("what", choices)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not text"):
         choose.choose("what", ["a", 5])  # type: ignore[list-item]
     assert choose.choose("what", ("a", "so"))["answer"] in ("a", "so")
-    rank = asked(Rank, {"most": 1.0}, "classify")
+    rank = task_predictor(Rank, {"most": 1.0}, "classify")
     assert rank("who", ["a", "so"])["scores"] == pytest.approx(rank("who", "a", "so")["scores"])
     with pytest.raises(UserError, match="1 texts"):
         rank("who")
@@ -175,8 +175,8 @@ def test_an_empty_part_is_named_and_choices_are_a_list() -> None:
 # -------------------------------------------------------------------------------------------------------- finetune
 
 
-def test_given_columns_tell_the_task(tmp_path: Path) -> None:
-    file = csv(tmp_path / "a.csv", "essay,stars,x", "a,1,2")
+def test_task_is_detected_from_the_given_columns(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv", "essay,stars,x", "a,1,2")
 
     def kind(**columns: str) -> str:
         settings = Recipe.build({"task": {"columns": columns, "train": [file]}}).task
@@ -187,15 +187,17 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
     assert kind(text="essay", target="stars") == "generate"
     with pytest.raises(UserError, match="no task matches"):
         kind()
-    file = csv(tmp_path / "b.csv", "review,label,text", "a,1,2")  # one role given, the other by its name
+    file = write_csv(
+        tmp_path / "b.csv", "review,label,text", "a,1,2"
+    )  # one role is given, the other is recognized by its name
     assert kind(text="review") == "classify"
-    file = csv(tmp_path / "c.csv", "first,other,score", "a,b,0.5")
+    file = write_csv(tmp_path / "c.csv", "first,other,score", "a,b,0.5")
     assert kind(text="first", positive="other") == "embed" and kind(text="first", pair="other") == "classify"
 
 
-def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named(tmp_path: Path) -> None:
-    start = folder_of(tmp_path / "start", ("a", "b", "c"))
-    train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{'xy'[n % 2]}" for n in range(24)])
+def test_max_length_beyond_the_model_raises_and_mismatched_head_is_reported(tmp_path: Path) -> None:
+    start = save_classifier(tmp_path / "start", ("a", "b", "c"))
+    train = write_csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{'xy'[n % 2]}" for n in range(24)])
     values: dict[str, Any] = {"init_from": start, "task": {"name": "classify", "train": [train]}}
     job = prepare(make_recipe(values))
     assert any("has a classify head with 3 labels, but the task needs 2" in note for note in job.notes)
@@ -203,7 +205,7 @@ def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named
         prepare(make_recipe(values, ["task.max_length=65"]))
 
 
-def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
+def test_errors_name_the_command_that_created_the_run(tmp_path: Path) -> None:
     for name, values in (("pretrain", {}), ("finetune", {"task": {"train": ["t.csv"]}})):
         (tmp_path / name).mkdir()
         Recipe.build(values).write(tmp_path / name / "recipe.yaml")
@@ -219,7 +221,7 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
         Run(tmp_path / "pretrain").kind()
     Recipe.build({"task": {"name": "classify"}}).write(tmp_path / "pretrain" / "recipe.yaml")
     (tmp_path / "pretrain" / "run.json").unlink()
-    assert Run(tmp_path / "pretrain").kind() == "finetune", "a classifier of an old quickstart names no files"
+    assert Run(tmp_path / "pretrain").kind() == "finetune", "the recipe of an old quickstart classifier lists no files"
     (tmp_path / "finetune" / "tune.json").write_text("{}")
     assert Run(tmp_path / "finetune").command_name() == "tune"
     (tmp_path / "other").mkdir()
@@ -232,18 +234,18 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     assert "pretrain" not in str(caught.value.hint)
 
 
-def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
+def test_run_directory_is_named_after_the_task_and_hints_use_relative_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unmask.report.write", lambda run: (run.path / "report.html").touch())
     monkeypatch.chdir(tmp_path)
-    start = folder_of(tmp_path / "start")
-    train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])
+    start = save_classifier(tmp_path / "start")
+    train = write_csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])
     opened: list[str] = []
     reader = record_sets.open_source
     monkeypatch.setattr(record_sets, "open_source", lambda path, *a, **k: opened.append(path) or reader(path, *a, **k))
     run = api.finetune(start, train=train, steps=1)
-    assert opened == [train]  # once, though the folder is called after what is in it
+    assert opened == [train]  # only once, although the run directory is named after the task in the file
     assert str(run.path) == "runs/finetune/classify-1" and run.read_json("task_state.json")["pair"] is False
     (tmp_path / "else where").mkdir()
     monkeypatch.chdir(tmp_path / "else where")
@@ -252,7 +254,7 @@ def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     assert "../runs/finetune/classify-1/report.html" in shown
 
 
-def test_a_label_of_a_record_without_choices_is_not_said_twice() -> None:
+def test_label_of_a_record_without_choices_is_not_reported_twice() -> None:
     findings: list[Finding] = []
     add_label_indices([{"location": "f:1", "choices": []}], [("B", [])], findings)
     assert findings == []

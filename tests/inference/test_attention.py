@@ -1,4 +1,4 @@
-"""Attention per layer and head equals transformers', and looking at it changes nothing."""
+"""Attention weights per layer and head equal those of transformers, and returning them does not change other results."""
 
 import json
 
@@ -23,7 +23,7 @@ def bert(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("bert"), train(), BertForMaskedLM)
 
 
-def theirs(folder, *texts):
+def reference_attention(folder, *texts):
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     tokens = AutoTokenizer.from_pretrained(folder)(*texts, return_tensors="pt")
     with torch.inference_mode():
@@ -34,33 +34,33 @@ def theirs(folder, *texts):
 def test_attention_equals_transformers(tmp_path, architecture):
     folder = make_folder(tmp_path, train(), architecture)
     text = "the president of the united lakes spoke to 北京 and the congress"  # longer than the local window of 8
-    found = load(folder).attention(text)
-    expected, tokens = theirs(folder, text)
-    assert found.weights.shape == expected.shape == (2, 2, len(tokens["input_ids"][0]), len(tokens["input_ids"][0]))
-    assert gap(found.weights, expected) <= 2e-5
-    assert gap(found.weights.sum(-1), 1.0) <= 1e-5
-    assert expected.std() > 1e-2  # so the comparison says something
-    assert (found.weights == 0).any() == (architecture is ModernBertForMaskedLM)  # what is too far is not seen
+    attention = load(folder).attention(text)
+    expected, tokens = reference_attention(folder, text)
+    assert attention.weights.shape == expected.shape == (2, 2, len(tokens["input_ids"][0]), len(tokens["input_ids"][0]))
+    assert gap(attention.weights, expected) <= 2e-5
+    assert gap(attention.weights.sum(-1), 1.0) <= 1e-5
+    assert expected.std() > 1e-2  # so that the comparison is meaningful
+    assert (attention.weights == 0).any() == (architecture is ModernBertForMaskedLM)  # distant tokens are masked
 
 
-def test_a_pair_stands_in_one_row(bert):
-    found = load(bert).attention("the lakes", "北京 the")
-    expected, _ = theirs(bert, "the lakes", "北京 the")
-    assert gap(found.weights, expected) <= 2e-5
-    assert [t.segment for t in found.tokens if t.end > t.start] == sorted(
-        t.segment for t in found.tokens if t.end > t.start
+def test_pair_is_encoded_as_one_sequence(bert):
+    attention = load(bert).attention("the lakes", "北京 the")
+    expected, _ = reference_attention(bert, "the lakes", "北京 the")
+    assert gap(attention.weights, expected) <= 2e-5
+    assert [t.segment for t in attention.tokens if t.end > t.start] == sorted(
+        t.segment for t in attention.tokens if t.end > t.start
     )
-    second = [("北京 the")[t.start : t.end] for t in found.tokens if t.segment == 1 and t.end > t.start]
+    second = [("北京 the")[t.start : t.end] for t in attention.tokens if t.segment == 1 and t.end > t.start]
     assert second == ["北", "京", "the"]
-    assert [t.token for t in found.tokens if t.start == t.end] == ["[CLS]", "[SEP]", "[SEP]"]
-    value = json.loads(json.dumps(found.as_dict()))
-    assert value["weights"][0][0][0][0] == round(float(found.weights[0, 0, 0, 0]), 4)
+    assert [t.token for t in attention.tokens if t.start == t.end] == ["[CLS]", "[SEP]", "[SEP]"]
+    value = json.loads(json.dumps(attention.as_dict()))
+    assert value["weights"][0][0][0][0] == round(float(attention.weights[0, 0, 0, 0]), 4)
 
 
 @pytest.mark.parametrize(
     "name", ["albert-mini", "roberta-mini", "distilbert-mini", "electra-mini", "gpt2-mini", "t5-mini", "bart-mini"]
 )
-def test_every_family_has_weights_that_add_up(name):
+def test_attention_weights_sum_to_one_for_every_family(name):
     tokenizer = train("bpe")
     shape = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 32}
     model = Model(
@@ -68,15 +68,15 @@ def test_every_family_has_weights_that_add_up(name):
     )
     predictor = Predictor(model.init(0), tokenizer, "cpu")
     before = predictor.embed("the lakes")
-    found = predictor.attention("the lakes of the union")
-    assert found.weights.shape[:2] == (2, 2)
-    assert gap(found.weights.sum(-1), 1.0) <= 1e-5
+    attention = predictor.attention("the lakes of the union")
+    assert attention.weights.shape[:2] == (2, 2)
+    assert gap(attention.weights.sum(-1), 1.0) <= 1e-5
     if model.config.causal:
-        assert np.triu(found.weights[0, 0], 1).max() == 0  # no token sees a later one
+        assert np.triu(attention.weights[0, 0], 1).max() == 0  # no token attends to a later one
     np.testing.assert_array_equal(predictor.embed("the lakes"), before)
 
 
-def test_attention_of_gpt2_equals_transformers(tmp_path):
+def test_gpt2_attention_equals_transformers(tmp_path):
     from transformers import GPT2Model
 
     tokenizer = train("bpe")
@@ -86,11 +86,11 @@ def test_attention_of_gpt2_equals_transformers(tmp_path):
     model = GPT2Model.from_pretrained(tmp_path, attn_implementation="eager").eval()
     with torch.inference_mode():
         expected = torch.stack(model(ids, output_attentions=True).attentions)[:, 0].numpy()
-    found = load(tmp_path).attention("the lakes of the union")
-    assert gap(found.weights, expected) <= 2e-5
+    attention = load(tmp_path).attention("the lakes of the union")
+    assert gap(attention.weights, expected) <= 2e-5
 
 
-def test_what_has_no_attention_says_so():
+def test_model_without_attention_raises():
     tokenizer = train()
     predictor = Predictor(Model(preset("elmo-mini", vocab_size=tokenizer.size), ["bilm"]).init(0), tokenizer, "cpu")
     with pytest.raises(UserError, match="has no attention"):
@@ -98,7 +98,7 @@ def test_what_has_no_attention_says_so():
     assert "attention" not in predictor.methods()
 
 
-def test_the_command_shows_where_tokens_look(bert):
+def test_attention_command_prints_weights(bert):
     run = CliRunner()
     result = run.invoke(app, ["attention", str(bert), "the lakes", "--layer", "1", "--head", "2"])
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""What a file says that a verb does not need is not looked at (`predict`), and bad rows can be left out (`evaluate --bad-rows skip`)."""
+"""`predict` does not check labels, which it does not need, and `evaluate --bad-rows skip` skips invalid rows."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ LABELS = {"classify": ("neg", "pos"), "tag": ("O", "B-PER", "I-PER"), "answer": 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Models that were never trained: they answer, which is enough here."""
+    """Untrained models, which is enough here."""
     folder = tmp_path_factory.mktemp("bad")
     tokenizer = Tokenizer.train(["what a film so dull, a joy Ann ran who?"] * 3, TokenizerRecipe(type="char"))
     for task, labels in LABELS.items():
@@ -38,7 +38,7 @@ def jsonl(*rows: Any) -> str:
 
 
 SQUAD = {"id": "1", "question": "who?", "context": "Ann ran"}
-WRONG: dict[str, dict[str, str]] = {  # task → files whose labels are wrong, or not there
+WRONG: dict[str, dict[str, str]] = {  # task → files with invalid or missing labels
     "classify": {
         "none.csv": "text\na joy\nno\n",
         "empty.csv": "text,label\na joy,\nno,pos\n",
@@ -68,19 +68,19 @@ WRONG: dict[str, dict[str, str]] = {  # task → files whose labels are wrong, o
 
 
 @pytest.mark.parametrize(("task", "file"), [(task, file) for task, files in WRONG.items() for file in files])
-def test_labels_are_not_looked_at_where_none_are_needed(task: str, file: str, tmp_path: Path) -> None:
+def test_reading_without_labels_ignores_invalid_labels(task: str, file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(WRONG[task][file])
-    found: list[Finding] = []
-    form = TASKS[task].SPEC.data_format
-    records = form.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labeled=False)
-    assert records and not found
+    findings: list[Finding] = []
+    data_format = TASKS[task].SPEC.data_format
+    records = data_format.read(open_source(str(tmp_path / file), findings), TaskRecipe(), findings, labeled=False)
+    assert records and not findings
     for record in records:
         assert not {"label", "tags", "spans", "answers", "target", "score", "negatives"} & set(record)
         assert not any(record.get("relevance", ()))
 
 
-def test_predict_takes_files_whatever_their_labels(models: dict[str, str], tmp_path: Path) -> None:
-    """The model was trained on a file whose label column has another name; here it is missing, foreign, or cut off."""
+def test_predict_ignores_labels_in_files(models: dict[str, str], tmp_path: Path) -> None:
+    """The label column of the training file had another name; here it is missing, unknown or truncated."""
     model = tmp_path / "model"
     model.mkdir()
     for file in Path(models["classify"]).iterdir():
@@ -89,23 +89,23 @@ def test_predict_takes_files_whatever_their_labels(models: dict[str, str], tmp_p
     task_state = {"length": 64, "labels": ["neg", "pos"], "target": "single_label"}
     values = {"version": 2, "task": "classify", "settings": settings, "task_state": task_state}
     (model / "unmask.json").write_text(json.dumps(values))
-    wanted = [answer["label"] for answer in api.predict(model, ["a joy", "no"])]
+    expected = [answer["label"] for answer in api.predict(model, ["a joy", "no"])]
     for text in (
         "review\na joy\nno\n",
         "review,stars\na joy,never\nno,\n",
         "review,mood\na joy,5\nno,4\n",
-        "review,stars\na joy\nno,pos\n",  # a row that ends before its label
+        "review,stars\na joy\nno,pos\n",  # a row without its label field
     ):
         (tmp_path / "new.csv").write_text(text)
         answers = api.predict(model, tmp_path / "new.csv")
-        assert [a["text"] for a in answers] == ["a joy", "no"] and [a["label"] for a in answers] == wanted
+        assert [a["text"] for a in answers] == ["a joy", "no"] and [a["label"] for a in answers] == expected
         assert not any("stars" in a or "mood" in a for a in answers)
     (tmp_path / "new.csv").write_text("id,review,stars\n1\n2,no,pos\n")  # the text is missing too
     with pytest.raises(UserError, match="1 field"):
         api.predict(model, tmp_path / "new.csv")
 
 
-def test_a_txt_file_of_words_and_tags_is_not_taken_for_lines_of_text(models: dict[str, str], tmp_path: Path) -> None:
+def test_txt_file_with_words_and_tags_is_recognized(models: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("Ann B-PER\nran O\n\nso O\nran O\n")
     assert [a["text"] for a in api.predict(models["tag"], tmp_path / "new.txt")] == ["Ann ran", "so ran"]
     (tmp_path / "new.txt").write_text("Ann ran so\nwhat a film\n")
@@ -113,32 +113,30 @@ def test_a_txt_file_of_words_and_tags_is_not_taken_for_lines_of_text(models: dic
 
 
 @pytest.mark.parametrize("name", ["new.txt", "new.md", "new", "new.txt.gz"])
-def test_lines_of_text_are_answered_whatever_the_file_is_called(
-    name: str, models: dict[str, str], tmp_path: Path
-) -> None:
+def test_text_lines_are_predicted_for_any_file_name(name: str, models: dict[str, str], tmp_path: Path) -> None:
     content = b"a joy\nso dull\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert [a["text"] for a in api.predict(models["classify"], tmp_path / name)] == ["a joy", "so dull"]
 
 
-def test_words_and_tags_are_no_texts_for_a_classifier(models: dict[str, str], tmp_path: Path) -> None:
+def test_classifier_rejects_files_of_words_and_tags(models: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "new.conll").write_text("Ann B-PER\nran O\n")
     with pytest.raises(UserError, match="not a table") as caught:
         api.predict(models["classify"], tmp_path / "new.conll")
-    assert caught.value.hint is None  # there is no column to name
+    assert caught.value.hint is None  # naming a column would not help
 
 
 # ---------------------------------------------------------------------------------------------------------- --bad-rows skip
 
 GOOD = ["what a film,pos", "so dull,neg", "a joy,pos", "no,neg"]
-BAD = {3: ",pos", 5: "a film,", 6: "a film,-", 8: "joy"}  # line → no text, no label, a label of no class, a short row
+BAD = {3: ",pos", 5: "a film,", 6: "a film,-", 8: "joy"}  # line → no text, no label, unknown label, too few fields
 
 
-def scores(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if not key.startswith("skipped") and key != "details"}
+def scores(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if not key.startswith("skipped") and key != "details"}
 
 
-def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_path: Path) -> None:
+def test_bad_rows_are_skipped_counted_and_listed(models: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "good.csv").write_text("\n".join(["text,label", *GOOD]))
     lines = ["text,label", *GOOD]
     for number, line in BAD.items():
@@ -147,23 +145,23 @@ def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_pa
     with pytest.raises(UserError, match=r"bad\.csv:3: no text"):
         api.evaluate(models["classify"], tmp_path / "bad.csv")
     clean = api.evaluate(models["classify"], tmp_path / "good.csv")
-    found = api.evaluate(models["classify"], tmp_path / "bad.csv", bad_rows="skip")
-    assert scores(found) == scores(clean) and found["records"] == 4 and "skipped" not in clean
-    assert found["skipped"] == 4
-    places = sorted({int(row["location"].rpartition(":")[2]) for row in found["skipped_rows"]})
-    assert places == list(BAD) and all(row["message"] for row in found["skipped_rows"])
+    skipping = api.evaluate(models["classify"], tmp_path / "bad.csv", bad_rows="skip")
+    assert scores(skipping) == scores(clean) and skipping["records"] == 4 and "skipped" not in clean
+    assert skipping["skipped"] == 4
+    line_numbers = sorted({int(row["location"].rpartition(":")[2]) for row in skipping["skipped_rows"]})
+    assert line_numbers == list(BAD) and all(row["message"] for row in skipping["skipped_rows"])
     assert api.evaluate(models["classify"], tmp_path / "good.csv", bad_rows="skip")["skipped"] == 0
 
-    told = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad-rows", "skip"]
-    result = CliRunner().invoke(app, told)
+    command = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad-rows", "skip"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0 and "4 records, 4 rows skipped" in result.stdout
     assert "skipped: " in result.stderr and "bad.csv:3: no text" in result.stderr
-    assert json.loads(CliRunner().invoke(app, [*told, "--json"]).stdout)["skipped_rows"] == found["skipped_rows"]
-    result = CliRunner().invoke(app, [*told[:-1], "drop"])
+    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["skipped_rows"] == skipping["skipped_rows"]
+    result = CliRunner().invoke(app, [*command[:-1], "drop"])
     assert result.exit_code == 2 and "skip" in result.output
 
 
-def test_what_is_wrong_with_a_whole_file_is_still_refused(models: dict[str, str], tmp_path: Path) -> None:
+def test_errors_of_a_whole_file_still_raise(models: dict[str, str], tmp_path: Path) -> None:
     for text, words in {
         "text,label\n": "no rows",
         "thing,label\na joy,pos\n": "no column for 'text'",
@@ -176,36 +174,36 @@ def test_what_is_wrong_with_a_whole_file_is_still_refused(models: dict[str, str]
             api.evaluate(models["classify"], tmp_path / "bad.csv", bad_rows="skip")
 
 
-def test_lines_that_are_not_json(models: dict[str, str], tmp_path: Path) -> None:
+def test_invalid_json_lines_are_skipped(models: dict[str, str], tmp_path: Path) -> None:
     rows = jsonl({"text": "a joy", "label": "pos"}) + '{"text": \n7\n' + jsonl({"text": "no", "label": "neg"})
     (tmp_path / "bad.jsonl").write_text(rows)
-    found = api.evaluate(models["classify"], tmp_path / "bad.jsonl", bad_rows="skip")
-    assert (found["records"], found["skipped"]) == (2, 2)
+    result = api.evaluate(models["classify"], tmp_path / "bad.jsonl", bad_rows="skip")
+    assert (result["records"], result["skipped"]) == (2, 2)
 
 
-def test_a_sentence_with_a_bad_word_is_left_out_whole(models: dict[str, str], tmp_path: Path) -> None:
+def test_sentence_with_an_invalid_word_is_skipped(models: dict[str, str], tmp_path: Path) -> None:
     good = "Ann\tB-PER\nran\tO\n\nso\tO\nran\tO\n\n"
     (tmp_path / "good.conll").write_text(good)
     (tmp_path / "bad.conll").write_text("no\tO\tO\nAnn\tB-PER\n\n" + good + "joy\tO\nran\t\n\na\tB-LOC\n")
     clean = api.evaluate(models["tag"], tmp_path / "good.conll")
-    found = api.evaluate(models["tag"], tmp_path / "bad.conll", bad_rows="skip")
-    assert scores(found) == scores(clean)
-    assert sorted(int(row["location"].rpartition(":")[2]) for row in found["skipped_rows"]) == [1, 11, 13]
+    result = api.evaluate(models["tag"], tmp_path / "bad.conll", bad_rows="skip")
+    assert scores(result) == scores(clean)
+    assert sorted(int(row["location"].rpartition(":")[2]) for row in result["skipped_rows"]) == [1, 11, 13]
 
 
-def test_a_question_whose_answer_is_not_there(models: dict[str, str], tmp_path: Path) -> None:
+def test_question_with_an_answer_outside_its_context_is_skipped(models: dict[str, str], tmp_path: Path) -> None:
     def qa(n: int, text: str) -> dict[str, Any]:
         return {"id": str(n), "question": f"who {n}?", "answers": [{"text": text, "answer_start": 0}]}
 
     paragraph = {"context": "Ann ran", "qas": [qa(1, "Ann"), qa(2, "Bob"), qa(3, "Ann ran")]}
     (tmp_path / "bad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}, indent=1))
-    found = api.evaluate(models["answer"], tmp_path / "bad.json", bad_rows="skip")
-    assert (found["records"], found["skipped"], found["total"]) == (2, 1, 2)
-    assert "'Bob'" in found["skipped_rows"][0]["message"]
+    result = api.evaluate(models["answer"], tmp_path / "bad.json", bad_rows="skip")
+    assert (result["records"], result["skipped"], result["total"]) == (2, 1, 2)
+    assert "'Bob'" in result["skipped_rows"][0]["message"]
 
 
-def test_a_bad_row_is_refused_with_the_flag_that_skips_it(models: dict[str, str], tmp_path: Path) -> None:
-    """And an empty file without it: there is nothing to skip."""
+def test_error_of_a_bad_row_suggests_the_skip_flag(models: dict[str, str], tmp_path: Path) -> None:
+    """For an empty file the hint is left out: there is no row to skip."""
     file = tmp_path / "a.csv"
     file.write_text("text,label\na joy,pos\n,neg\n")
     with pytest.raises(UserError) as caught:

@@ -1,4 +1,4 @@
-"""A model folder says which heads it has and which not; nothing answers with a head that was drawn at random."""
+"""`info` lists the available and the missing heads of a model; no prediction uses a randomly initialized head."""
 
 import json
 
@@ -18,32 +18,32 @@ from unmask.text.tokenizer import Tokenizer
 
 @pytest.fixture
 def folder(tmp_path):
-    """A bare BERT: no heads but the pooler."""
+    """A bare BERT, whose only head is the pooler."""
     tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(type="char"))
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, intermediate=64), ["pooler"]).init(0)
     hf.save(model, tmp_path, tokenizer)
     return tmp_path
 
 
-def test_info_says_what_is_there_and_what_is_not(folder):
-    found = unmask.info(folder)
-    assert (found["kind"], found["family"], found["architecture"]) == ("model", "bert", "BertModel")
-    assert found["heads"] == ["pooler"]
-    assert {"mlm", "nsp", "classify"} <= set(found["missing_heads"])
-    assert found["tokenizer"]["special"]["mask"] == "[MASK]"
-    text = dict(description_lines(found))
+def test_info_lists_available_and_missing_heads(folder):
+    info = unmask.info(folder)
+    assert (info["kind"], info["family"], info["architecture"]) == ("model", "bert", "BertModel")
+    assert info["heads"] == ["pooler"]
+    assert {"mlm", "nsp", "classify"} <= set(info["missing_heads"])
+    assert info["tokenizer"]["special"]["mask"] == "[MASK]"
+    text = dict(description_lines(info))
     assert "mlm" in text["missing heads"]
     (folder / "tokenizer.json").unlink()
     assert "no tokenizer in" in unmask.info(folder)["tokenizer"]["error"]
 
 
-def test_on_the_command_line(folder):
+def test_info_command(folder):
     out = CliRunner().invoke(app, ["info", str(folder), "--json"])
     assert json.loads(out.stdout)["heads"] == ["pooler"]
     assert "missing heads" in CliRunner().invoke(app, ["info", str(folder)]).stdout
 
 
-def test_no_head_is_drawn_in_silence(folder):
+def test_missing_head_raises_instead_of_being_initialized(folder):
     predictor = unmask.load(folder)
     with pytest.raises(UserError, match="cannot fill a mask: its heads are pooler"):
         predictor.fill("a [MASK]")

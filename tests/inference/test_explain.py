@@ -1,4 +1,4 @@
-"""Explanations: captum's own result on transformers' model, scores that add up, and every answer that can be explained."""
+"""Explanations equal those of captum on the transformers model, attributions add up, and every kind of prediction can be explained."""
 
 import json
 import sys
@@ -68,65 +68,69 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_scores_of_every_answer_add_up(case):
+def test_attributions_add_up_for_every_task(case):
     parts, predictor = CASES[case][3], fine_tuned(case)
-    found = predictor.explain(*parts, steps=100)
-    total = sum(t.score for t in found.tokens)
-    assert found.delta == near(total - (found.value - found.baseline), 1e-4)
-    assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
-    assert abs(found.value - found.baseline) > 1e-3  # so adding up says something
-    assert max(abs(t.score) for t in found.tokens) > 1e-3
-    texts = {"rank": (parts[0], found.target), "choose": (parts[0], found.target), "embed": parts[:1]}.get(case, parts)
-    for t in found.tokens:
+    explanation = predictor.explain(*parts, steps=100)
+    total = sum(t.score for t in explanation.tokens)
+    assert explanation.delta == near(total - (explanation.value - explanation.baseline), 1e-4)
+    assert abs(explanation.delta) < 0.02 * max(1.0, abs(explanation.value - explanation.baseline))
+    assert abs(explanation.value - explanation.baseline) > 1e-3  # so that the sum is meaningful
+    assert max(abs(t.score) for t in explanation.tokens) > 1e-3
+    texts = {"rank": (parts[0], explanation.target), "choose": (parts[0], explanation.target), "embed": parts[:1]}.get(
+        case, parts
+    )
+    for t in explanation.tokens:
         if t.end > t.start:
             assert texts[t.segment][t.start : t.end].lower().startswith(t.token.removeprefix("##")[:1])
-    json.dumps(found.as_dict())
+    json.dumps(explanation.as_dict())
     assert "explain" in predictor.methods()
 
 
 @pytest.mark.parametrize("name", ["gpt2-mini", "t5-mini", "bart-mini", "elmo-mini", "cbow-mini", "modernbert-mini"])
-def test_the_likeness_of_two_texts_is_explained_by_every_family(name):
+def test_similarity_is_explained_for_every_family(name):
     tokenizer = train("bpe")
     model = Model(preset(name, vocab_size=tokenizer.size), []).init(0)
     model.set_token_bytes(token_bytes(tokenizer))
-    found = Predictor(model, tokenizer, "cpu").explain("the lakes of the union", "we played", steps=20)
-    assert abs(found.value - found.baseline) > 0.01
-    assert abs(found.delta) < 0.01
+    explanation = Predictor(model, tokenizer, "cpu").explain("the lakes of the union", "we played", steps=20)
+    assert abs(explanation.value - explanation.baseline) > 0.01
+    assert abs(explanation.delta) < 0.01
 
 
-def test_a_classifiers_explanation_is_captums_on_transformers(tmp_path):
+def test_classifier_explanation_equals_captum_on_transformers(tmp_path):
     folder = make_folder(tmp_path, TOKENIZER, BertForSequenceClassification, spread=0.3, num_labels=3)
     model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     ids = AutoTokenizer.from_pretrained(folder)(TEXT, return_tensors="pt")["input_ids"]
     base = torch.where(torch.from_numpy(TOKENIZER.special)[ids], ids, TOKENIZER.mask)
     method = LayerIntegratedGradients(lambda ids: model(ids).logits[:, 1], model.bert.embeddings)
     expected = method.attribute(ids, base, n_steps=50)[0].sum(-1).detach().numpy()
-    found = load(folder).explain(TEXT, target="LABEL_1")
-    assert gap([t.score for t in found.tokens], expected) <= 1e-4
+    explanation = load(folder).explain(TEXT, target="LABEL_1")
+    assert gap([t.score for t in explanation.tokens], expected) <= 1e-4
     with torch.no_grad():
-        assert found.value == near(float(model(ids).logits[0, 1]), 1e-5)
-        assert found.baseline == near(float(model(base).logits[0, 1]), 1e-5)
+        assert explanation.value == near(float(model(ids).logits[0, 1]), 1e-5)
+        assert explanation.baseline == near(float(model(base).logits[0, 1]), 1e-5)
     own = load(folder).explain(TEXT)
     assert own.target == load(folder).classify(TEXT)["label"]
 
 
-def test_targets_are_chosen():
+def test_explain_accepts_a_target():
     classify = fine_tuned("classify")
     assert [classify.explain(TEXT, target=label).target for label in ("neg", "pos")] == ["neg", "pos"]
     tag = fine_tuned("tag")
     assert tag.explain(TEXT, target="lakes=B-LOC").target == "lakes=B-LOC"
     assert tag.explain(TEXT, target="lakes").target.startswith("lakes=")
     answer = fine_tuned("answer")
-    found = answer.explain("who spoke?", TEXT, target="the president")
-    assert found.target == "the president"
+    explanation = answer.explain("who spoke?", TEXT, target="the president")
+    assert explanation.target == "the president"
     logits = answer.engine.logits("answer", [answer.reader.encode_row(["who spoke?", TEXT])[0]])[0]
     own = [
-        n for n, t in enumerate(found.tokens) if t.segment == 1 and t.end > t.start and t.end <= len("the president")
+        n
+        for n, t in enumerate(explanation.tokens)
+        if t.segment == 1 and t.end > t.start and t.end <= len("the president")
     ]
-    assert found.value == near(float(logits[own[0], 0] + logits[own[-1], 1]), 1e-5)
+    assert explanation.value == near(float(logits[own[0], 0] + logits[own[-1], 1]), 1e-5)
     choose = fine_tuned("choose")
     assert choose.explain("the lakes", ["we played", "北京"], target="北京").target == "北京"
-    for ask, said in (
+    for call, message in (
         (lambda: classify.explain(TEXT, target="po"), "no label 'po'"),
         (lambda: tag.explain(TEXT, target="lake"), "no word 'lake'"),
         (lambda: answer.explain("who?", TEXT, target="nobody"), "is not in the context"),
@@ -137,47 +141,47 @@ def test_targets_are_chosen():
         (lambda: fine_tuned("embed").embed(TEXT, overflow="cut"), "overflow 'cut'"),
         (lambda: classify.explain("the " * 70), "the model reads 64"),
     ):
-        with pytest.raises(UserError, match=said):
-            ask()
+        with pytest.raises(UserError, match=message):
+            call()
 
 
 @pytest.mark.parametrize(("case", "target"), [("tag", "I-LOC"), ("answer", None)])
-def test_a_task_without_code_of_its_own_is_explained_by_its_output(case, target):
-    """A third party's task: what `Tag` and `Answer` add is gone, the spec alone says what is explained."""
+def test_task_without_explain_target_is_explained_by_its_spec(case, target):
+    """A third-party task: without the code of `Tag` and `Answer`, only the spec defines what is explained."""
     predictor = fine_tuned(case)
     kind = type(predictor.task)
     predictor.task.__class__ = type("Other", (kind,), {"explain_target": Task.explain_target})
-    found = predictor.explain(*CASES[case][3], target=target, steps=100)
-    assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
-    assert found.target == target or found.target
+    explanation = predictor.explain(*CASES[case][3], target=target, steps=100)
+    assert abs(explanation.delta) < 0.02 * max(1.0, abs(explanation.value - explanation.baseline))
+    assert explanation.target == target or explanation.target
     values = predictor.engine.logits(case, [predictor.reader.encode_row(CASES[case][3])[0]])[0]
     start = values[:, 0].argmax()
     span = values[start, 0] + values[start:, 1].max()
-    assert found.value == near(float(values[:, 1].max() if target else span), 1e-5)
+    assert explanation.value == near(float(values[:, 1].max() if target else span), 1e-5)
 
 
-def test_a_filled_word_is_explained(tmp_path):
+def test_mask_prediction_is_explained(tmp_path):
     predictor = load(make_folder(tmp_path, TOKENIZER, BertForMaskedLM, spread=0.3))
     text = "the [MASK] of the united states"
     best = predictor.fill(text, top_k=1).masks[0].candidates[0]
-    found = predictor.explain(text)
-    assert found.target == best.token
-    assert np.exp(found.value) == pytest.approx(best.probability, rel=1e-4)
+    explanation = predictor.explain(text)
+    assert explanation.target == best.token
+    assert np.exp(explanation.value) == pytest.approx(best.probability, rel=1e-4)
     other = predictor.explain(text, target="the")
-    assert other.target == "the" and other.value <= found.value
-    alike = predictor.explain(TEXT, "we played at the lakes")
-    assert alike.value == near(predictor.similarity(TEXT, "we played at the lakes"), 1e-5)
-    for parts, target, said in (
+    assert other.target == "the" and other.value <= explanation.value
+    similarity = predictor.explain(TEXT, "we played at the lakes")
+    assert similarity.value == near(predictor.similarity(TEXT, "we played at the lakes"), 1e-5)
+    for parts, target, message in (
         (("the lakes",), None, "no mask in the text"),
         (("the [MASK]",), "unitedness", "not a single token"),
         (("a", "b", "c"), None, "nothing to explain"),
         (("a", "b"), "c", "target 'c'"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             predictor.explain(*parts, target=target)
 
 
-def writer(name, heads=("lm",), **more):
+def generative_predictor(name, heads=("lm",), **more):
     tokenizer = train("bpe")
     config = preset(
         name, vocab_size=tokenizer.size, pad_id=tokenizer.pad, sep_id=tokenizer.sep, initializer_range=0.05, **more
@@ -195,31 +199,31 @@ def writer(name, heads=("lm",), **more):
     ],
     ids=["gpt2", "t5", "bart", "prefix"],
 )
-def test_what_is_written_is_explained(name, heads, more):
-    predictor = writer(name, heads, **more)
-    found = predictor.explain(TEXT, target="the lakes of the union", steps=100)
-    assert found.target == "the lakes of the union"
-    assert abs(found.delta) < 0.05 * max(1.0, abs(found.value - found.baseline))
-    own = [t for t in found.tokens if t.segment == 0]
-    assert "".join(TEXT[t.start : t.end] for t in own).replace(" ", "") == TEXT.replace(" ", "")
-    written = [t for t in found.tokens if t.segment == 1]  # what is written does not speak for itself
-    assert all(t.score == 0 for t in written) and bool(written) != bool(predictor.config.decoder_layers)
-    assert max(abs(t.score) for t in own) > 1e-3
+def test_generated_text_is_explained(name, heads, more):
+    predictor = generative_predictor(name, heads, **more)
+    explanation = predictor.explain(TEXT, target="the lakes of the union", steps=100)
+    assert explanation.target == "the lakes of the union"
+    assert abs(explanation.delta) < 0.05 * max(1.0, abs(explanation.value - explanation.baseline))
+    prompt = [t for t in explanation.tokens if t.segment == 0]
+    assert "".join(TEXT[t.start : t.end] for t in prompt).replace(" ", "") == TEXT.replace(" ", "")
+    generated = [t for t in explanation.tokens if t.segment == 1]  # generated tokens get no attribution
+    assert all(t.score == 0 for t in generated) and bool(generated) != bool(predictor.config.decoder_layers)
+    assert max(abs(t.score) for t in prompt) > 1e-3
     best = predictor.explain(TEXT, steps=4)
     length = {} if predictor.config.decoder_layers else {"max_new_tokens": 1}
     new = predictor.generate(TEXT, **length).generated_text.split()
-    assert best.target.split() == new or (not new and best.target.startswith("["))  # only a special token was written
+    assert best.target.split() == new or (not new and best.target.startswith("["))  # only a special token was generated
     again = predictor.explain(TEXT, target=best.target, steps=4)
     assert best.target.lower() == again.target.lower() or not new
     if length:
         assert best.value >= predictor.explain(TEXT, target="the", steps=4).value
 
 
-def test_a_causal_models_explanation_is_captums_on_transformers(tmp_path):
-    predictor = writer("gpt2-mini")
+def test_causal_lm_explanation_equals_captum_on_transformers(tmp_path):
+    predictor = generative_predictor("gpt2-mini")
     hf.save(predictor.model, tmp_path, predictor.tokenizer)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
-    found = predictor.explain(TEXT, target=" the lakes")
+    explanation = predictor.explain(TEXT, target=" the lakes")
     t = predictor.tokenizer
     row, new = predictor.reader.encode([TEXT])[0].ids, t.encode(" the lakes")
     row = causal.build_prompt(predictor.engine, t, row)
@@ -233,42 +237,44 @@ def test_a_causal_models_explanation_is_captums_on_transformers(tmp_path):
 
     method = LayerIntegratedGradients(value, theirs.transformer.wte)
     expected = method.attribute(ids, base, n_steps=50)[0].sum(-1).detach().numpy()
-    np.testing.assert_allclose([k.score for k in found.tokens], expected[: len(found.tokens)], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        [k.score for k in explanation.tokens], expected[: len(explanation.tokens)], rtol=1e-3, atol=1e-4
+    )
     with torch.no_grad():
-        assert found.value == near(float(value(ids)), 1e-4)
+        assert explanation.value == near(float(value(ids)), 1e-4)
 
 
-def test_others_may_ask_while_one_explains():
-    """captum hangs hooks into the network: they must not reach another thread's answers."""
+def test_explaining_does_not_affect_concurrent_predictions():
+    """captum registers hooks on the network, which must not affect predictions of other threads."""
     predictor = fine_tuned("classify")
-    calm, seen, stop = predictor.classify(TEXT)["scores"], [], threading.Event()
+    expected, results, stop = predictor.classify(TEXT)["scores"], [], threading.Event()
 
-    def ask():
+    def classify():
         while not stop.is_set():
-            seen.append(predictor.classify(TEXT)["scores"])
+            results.append(predictor.classify(TEXT)["scores"])
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=classify)
     thread.start()
     for _ in range(5):
         predictor.explain(TEXT, steps=30)
     stop.set()
     thread.join(30)
-    assert len(seen) > 5 and all(scores == near(calm, 1e-5) for scores in seen)
+    assert len(results) > 5 and all(scores == near(expected, 1e-5) for scores in results)
 
 
-def test_without_captum_it_is_said_how_to_get_it(monkeypatch):
+def test_missing_captum_raises_with_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     with pytest.raises(UserError) as caught:
         fine_tuned("classify").explain(TEXT)
     assert caught.value.hint == "pip install 'unmask[explain]'"
 
 
-def test_the_command_colours_tokens(tmp_path):
+def test_explain_command_prints_token_scores(tmp_path):
     folder = make_folder(tmp_path, TOKENIZER, BertForSequenceClassification, spread=0.3, num_labels=3)
     result = CliRunner().invoke(app, ["explain", str(folder), TEXT, "--target", "LABEL_2", "--steps", "20"])
     assert result.exit_code == 0, result.output
-    found = load(folder).explain(TEXT, target="LABEL_2", steps=20)
-    assert f"LABEL_2: {found.value:.3f}" in result.output
-    assert all(f"{t.token}({t.score:+.2f})" in result.output for t in found.tokens)
+    explanation = load(folder).explain(TEXT, target="LABEL_2", steps=20)
+    assert f"LABEL_2: {explanation.value:.3f}" in result.output
+    assert all(f"{t.token}({t.score:+.2f})" in result.output for t in explanation.tokens)
     shown = CliRunner().invoke(app, ["explain", str(folder), TEXT, "--json"])
-    assert len(json.loads(shown.stdout)["tokens"]) == len(found.tokens)
+    assert len(json.loads(shown.stdout)["tokens"]) == len(explanation.tokens)

@@ -1,4 +1,4 @@
-"""Masks filled together, with words of several pieces, and with given words: compared with trying everything."""
+"""Filling masks jointly, with multi-subword words and with given candidates, compared with exhaustive search."""
 
 import itertools
 import math
@@ -37,8 +37,8 @@ def log_p(folder, ids):
     return logits_of(folder, ids).log_softmax(-1)
 
 
-def test_joint_is_the_best_of_all_pairs(bert, tokenizer):
-    """A beam as wide as the vocabulary finds what trying all pairs finds, and `best` is its first."""
+def test_joint_fill_equals_exhaustive_search(bert, tokenizer):
+    """A beam as wide as the vocabulary finds the result of exhaustive search, and `best` is the first of `joint`."""
     p, t = load(bert), tokenizer
     text = "北京[MASK]中国[MASK]首"
     ids = [t.cls, *t.encode(text), t.sep]
@@ -58,10 +58,10 @@ def test_joint_is_the_best_of_all_pairs(bert, tokenizer):
     assert len(narrow.joint) == 3
     assert narrow.joint[0].logprob <= filling.joint[0].logprob + 1e-5
     alone = tuple(m.candidates[0].id for m in filling.masks)
-    assert alone != expected[0][0]  # so this test would notice masks that are filled alone
+    assert alone != expected[0][0]  # otherwise masks filled independently would pass
 
 
-def test_joint_is_off_unless_asked_for_and_holds_for_many_texts(bert):
+def test_joint_fill_is_optional_and_works_for_batches(bert):
     p = load(bert)
     assert p.fill("the [MASK] [MASK]").joint == []
     texts = ["the [MASK]", "北[MASK][MASK]京[MASK]", "[MASK] [MASK]"]
@@ -72,38 +72,40 @@ def test_joint_is_off_unless_asked_for_and_holds_for_many_texts(bert):
         assert [j.logprob for j in filling.joint] == near([j.logprob for j in alone.joint], 1e-4)
         assert [j.logprob for j in filling.joint] == sorted(
             (j.logprob for j in filling.joint), reverse=True
-        )  # one piece each
+        )  # one token each
     single = together[0]
     assert [j.tokens for j in single.joint] == [[c.token] for c in single.masks[0].candidates[:4]]
 
 
-def words_of_two(tokenizer):
-    """Every word of two pieces that the tokenizer itself writes so: a beginning and what goes on, or two Chinese signs."""
+def two_token_words(tokenizer):
+    """Yield every two-token word that the tokenizer encodes so: a start and a continuation, or two Chinese characters."""
     ordinary = np.flatnonzero(~tokenizer.special).tolist()
-    signs = {i for i in ordinary if is_ideograph(tokenizer.token(i))}
+    ideographs = {i for i in ordinary if is_ideograph(tokenizer.token(i))}
     for pair in itertools.product(ordinary, ordinary):
-        goes_on = tokenizer.token(pair[1]).startswith("##") and pair[0] not in signs
-        if (goes_on or set(pair) <= signs) and tokenizer.encode(tokens_to_text(tokenizer, pair)) == list(pair):
+        is_continuation = tokenizer.token(pair[1]).startswith("##") and pair[0] not in ideographs
+        if (is_continuation or set(pair) <= ideographs) and tokenizer.encode(tokens_to_text(tokenizer, pair)) == list(
+            pair
+        ):
             yield pair
 
 
-def test_a_mask_grows_to_the_best_of_all_words(bert, tokenizer):
+def test_multi_token_fill_equals_exhaustive_search(bert, tokenizer):
     p, t = load(bert), tokenizer
     text = "the united [MASK] spoke"
     ids = [t.cls, *t.encode(text), t.sep]
-    place = ids.index(t.mask)
-    one = {(i,): float(log_p(bert, ids)[place][i]) for i in np.flatnonzero(~t.special).tolist()}
-    two_masks = [*ids[:place], t.mask, t.mask, *ids[place + 1 :]]
-    first, then = log_p(bert, two_masks)[place], {}
+    position = ids.index(t.mask)
+    one = {(i,): float(log_p(bert, ids)[position][i]) for i in np.flatnonzero(~t.special).tolist()}
+    two_masks = [*ids[:position], t.mask, t.mask, *ids[position + 1 :]]
+    first, then = log_p(bert, two_masks)[position], {}
     two = {}
-    for a, b in words_of_two(t):
+    for a, b in two_token_words(t):
         if a not in then:
-            then[a] = log_p(bert, [*ids[:place], a, t.mask, *ids[place + 1 :]])[place + 1]
+            then[a] = log_p(bert, [*ids[:position], a, t.mask, *ids[position + 1 :]])[position + 1]
         two[a, b] = float(first[a] + then[a][b])
     assert len(two) > 100
-    expected = sorted((one | two).items(), key=lambda item: -item[1] / len(item[0]))[:12]  # by the mean of its pieces
+    expected = sorted((one | two).items(), key=lambda item: -item[1] / len(item[0]))[:12]  # by the mean over tokens
     assert any(len(word) == 2 for word, _ in expected)
-    (mask,) = p.fill(text, top_k=400, max_subwords=2).masks  # so wide that nothing is lost on the way
+    (mask,) = p.fill(text, top_k=400, max_subwords=2).masks  # wide enough that no candidate is pruned
     assert [c.ids for c in mask.candidates[:12]] == [word for word, _ in expected]
     assert [math.log(c.probability) for c in mask.candidates[:12]] == near([v for _, v in expected], 1e-4)
     for c in mask.candidates[:40]:
@@ -111,26 +113,28 @@ def test_a_mask_grows_to_the_best_of_all_words(bert, tokenizer):
             assert t.encode(c.text) == [*t.encode("the united"), *c.ids, *t.encode("spoke")]
 
 
-def test_grown_words_are_whole_words_in_every_language():
+def test_multi_token_candidates_are_whole_words():
     for kind in ("wordpiece", "bpe", "unigram", "char", "byte"):
         p = predictor(kind)
         for text in ("the united [MASK] spoke", "北京是[MASK]的首都"):
             filling = p.fill(text, top_k=60, max_subwords=3)
             assert "[MASK]" not in filling.best
             texts = [c.text for c in filling.masks[0].candidates if len(c.ids) > 1]
-            assert texts and len(set(texts)) == len(texts)  # no word twice, whatever its pieces
+            assert texts and len(set(texts)) == len(texts)  # no duplicates, however tokenized
             for c in filling.masks[0].candidates:
                 if len(c.ids) > 1:
                     assert not c.token.strip().count(" "), c.token
                     assert p.tokenizer.encode(tokens_to_text(p.tokenizer, c.ids)) == list(c.ids)
     p = predictor("wordpiece")
-    grown = [c for c in p.fill("北京是[MASK]的首都", top_k=60, max_subwords=2).masks[0].candidates if len(c.ids) == 2]
+    multi_token = [
+        c for c in p.fill("北京是[MASK]的首都", top_k=60, max_subwords=2).masks[0].candidates if len(c.ids) == 2
+    ]
     assert any(
-        all(p.tokenizer.token(i) in "北京是中国的首都我们都喜欢去看长城今天气很好" for i in c.ids) for c in grown
+        all(p.tokenizer.token(i) in "北京是中国的首都我们都喜欢去看长城今天气很好" for i in c.ids) for c in multi_token
     )
 
 
-def test_several_masks_grow_together():
+def test_several_masks_are_filled_with_multi_token_words():
     p = predictor("wordpiece")
     text = "the [MASK] of the [MASK] states"
     for joint in (0, 3):
@@ -140,32 +144,32 @@ def test_several_masks_grow_together():
         assert " of the" in filling.best
 
 
-def test_candidates_are_judged_as_they_are_written(bert, tokenizer):
+def test_candidates_are_scored_over_all_their_tokens(bert, tokenizer):
     p, t = load(bert), tokenizer
     text, words = "the united [MASK] spoke", ["states", "kingdom", "presidents", "lakes"]
     ids = [t.cls, *t.encode(text), t.sep]
-    place, expected = ids.index(t.mask), {}
+    position, expected = ids.index(t.mask), {}
     for word in words:
-        pieces, total = t.encode(word), 0.0
-        for n, piece in enumerate(pieces):
-            row = [*ids[:place], *pieces[:n], *[t.mask] * (len(pieces) - n), *ids[place + 1 :]]
-            total += float(log_p(bert, row)[place + n][piece])
+        tokens, total = t.encode(word), 0.0
+        for n, token in enumerate(tokens):
+            row = [*ids[:position], *tokens[:n], *[t.mask] * (len(tokens) - n), *ids[position + 1 :]]
+            total += float(log_p(bert, row)[position + n][token])
         expected[word] = total
-    assert {len(t.encode(word)) for word in words} > {1}  # some have several pieces
+    assert {len(t.encode(word)) for word in words} > {1}  # some have several tokens
     (mask,) = p.fill(text, top_k=9, candidates=words).masks
-    got = {c.text.split()[2]: math.log(c.probability) for c in mask.candidates}
-    assert list(got) == sorted(words, key=lambda w: -expected[w] / len(t.encode(w)))
+    logprobs = {c.text.split()[2]: math.log(c.probability) for c in mask.candidates}
+    assert list(logprobs) == sorted(words, key=lambda w: -expected[w] / len(t.encode(w)))
     assert [c.mean_token_probability for c in mask.candidates] == sorted(
         (c.mean_token_probability for c in mask.candidates), reverse=True
     )
-    assert got == near(expected, 1e-4)
+    assert logprobs == near(expected, 1e-4)
     one = next(word for word in words if len(t.encode(word)) == 1)
     plain = next(c for c in p.fill(text, top_k=200).masks[0].candidates if c.token == one)
     assert math.exp(expected[one]) == pytest.approx(plain.probability, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
-def test_candidates_in_every_language(kind):
+def test_candidates_work_for_every_tokenizer_type(kind):
     p = predictor(kind)
     filling = p.fill("北京是[MASK]国的首都", candidates=["中", "长", "中国"], num_beams=2)
     assert {c.text for c in filling.masks[0].candidates} == {
@@ -181,7 +185,7 @@ def test_candidates_in_every_language(kind):
     assert english.best.split()[2] in ("states", "kingdom")
 
 
-def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
+def test_long_text_is_filled_in_a_window_around_its_masks(bert):
     p = load(bert)
     far, near = "the " * 200, "we played at the [MASK] and she"
     with pytest.raises(UserError, match="tokens and 2 special"):
@@ -190,17 +194,17 @@ def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
     (mask,) = filling.masks
     assert filling.text[mask.start : mask.end] == "[MASK]"
     row = p.tokenizer.encode(f"{far}{near} {far}")
-    at = row.index(p.tokenizer.mask)
-    start = at - 62 // 2
+    position = row.index(p.tokenizer.mask)
+    start = position - 62 // 2
     ids = [p.tokenizer.cls, *row[start : start + 62], p.tokenizer.sep]
-    expected = log_p(bert, ids)[at - start + 1].softmax(-1)
+    expected = log_p(bert, ids)[position - start + 1].softmax(-1)
     assert mask.candidates[0].probability == pytest.approx(float(expected[mask.candidates[0].id]), rel=1e-3)
     with pytest.raises(UserError, match="tokens and 2 special"):
         p.fill(f"[MASK] {far} [MASK]", overflow="window")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"num_beams": -1}, "num_beams -1"),
         ({"max_subwords": 0}, "max_subwords 0"),
@@ -212,14 +216,14 @@ def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
         ({"overflow": "cut"}, "overflow 'cut'"),
     ],
 )
-def test_mistakes_are_said(bert, settings, said):
-    with pytest.raises(UserError, match=said):
+def test_invalid_arguments_raise(bert, settings, message):
+    with pytest.raises(UserError, match=message):
         load(bert).fill("the [MASK]", **settings)
 
 
-def test_a_generator_of_texts_and_word_of_how_far(bert):
-    told = []
-    fillings = load(bert).fill((f"{w} [MASK]" for w in ("the", "we", "the")), update=lambda *a: told.append(a))
+def test_fill_accepts_a_generator_and_reports_progress(bert):
+    progress = []
+    fillings = load(bert).fill((f"{w} [MASK]" for w in ("the", "we", "the")), update=lambda *a: progress.append(a))
     assert [f.text for f in fillings] == ["the [MASK]", "we [MASK]", "the [MASK]"]
-    assert told[-1][:2] == (3, 3)
+    assert progress[-1][:2] == (3, 3)
     assert torch.is_grad_enabled()

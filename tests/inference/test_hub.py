@@ -1,4 +1,4 @@
-"""There and back: `unmask export --push` to a hub, and a model loaded from it by its name, by the real huggingface_hub client."""
+"""Round trip: `unmask export --push` to a hub, and loading the model by its ID, with the real huggingface_hub client."""
 
 import json
 import os
@@ -30,19 +30,19 @@ from unmask.runs.keywords import task_recipe
 def read(name):
     return (resolve(name, ["*.safetensors"]) / "model.safetensors").read_bytes().hex()
 kept, new = task_recipe("", recipe="run/recipe.yaml").init_from, task_recipe("me/tiny").init_from
-print(json.dumps({"kept": [kept, read(kept)], "new": [new, read(new)], "asked": read("me/tiny@" + sys.argv[1])}))
+print(json.dumps({"kept": [kept, read(kept)], "new": [new, read(new)], "first": read("me/tiny@" + sys.argv[1])}))
 """
 
 
 def call(server: Hub, home: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
     settings = {"HF_ENDPOINT": server.url, "HF_HOME": str(home), "HF_TOKEN": "hf_secret"}
-    kept = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=300, env=kept | settings, cwd=cwd
+        [sys.executable, *words], capture_output=True, text=True, timeout=300, env=environment | settings, cwd=cwd
     )
 
 
-def test_an_export_is_pushed_and_loaded_by_its_name(tmp_path: Path) -> None:
+def test_export_is_pushed_and_loaded_by_its_id(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "tiny", "bert", ("mlm",))
     out = tmp_path / "export"
     with hub() as server:
@@ -51,36 +51,36 @@ def test_an_export_is_pushed_and_loaded_by_its_name(tmp_path: Path) -> None:
         assert pushed.returncode == 0, pushed.stdout + pushed.stderr
         assert f"uploaded to {server.url}/me/tiny" in pushed.stdout
         assert server.private == {"me/tiny": True} and set(server.keys) == {"Bearer hf_secret"}
-        there = {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-        assert server.files["me/tiny"] == there and "onnx/model.onnx" in there
-        asked = call(server, tmp_path / "other", "-c", ASK)
-        assert asked.returncode == 0, asked.stderr
-        tokens, torch = json.loads(asked.stdout)
+        exported = {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+        assert server.files["me/tiny"] == exported and "onnx/model.onnx" in exported
+        loaded = call(server, tmp_path / "other", "-c", ASK)
+        assert loaded.returncode == 0, loaded.stderr
+        tokens, torch = json.loads(loaded.stdout)
         assert len(tokens) == 5 and torch == []
         missing = call(server, tmp_path / "other", "-m", "unmask", "fill", "me/nothing", "a [MASK]")
         assert missing.returncode == 2 and "the hub has no such model" in missing.stderr
         assert "Traceback" not in missing.stderr
 
 
-def test_a_name_without_its_owner_gets_the_name_that_the_hub_has(tmp_path: Path) -> None:
+def test_model_id_without_owner_suggests_the_full_id(tmp_path: Path) -> None:
     with hub() as server:
         server.publish("google-bert/bert-base-uncased", model_folder(tmp_path / "bert"), FIRST)
-        said = call(server, tmp_path / "home", "-m", "unmask", "fill", "bert-base-uncased", "a [MASK]", cwd=tmp_path)
-    assert said.returncode == 2 and "on the hub it is called google-bert/bert-base-uncased\n" in said.stderr
-    said = call(server, tmp_path / "home", "-m", "unmask", "fill", "bert-base-uncased", "a [MASK]", cwd=tmp_path)
-    assert "google-bert/bert-base-uncased; the hub could not be reached" in said.stderr, said.stderr
+        result = call(server, tmp_path / "home", "-m", "unmask", "fill", "bert-base-uncased", "a [MASK]", cwd=tmp_path)
+    assert result.returncode == 2 and "on the hub it is called google-bert/bert-base-uncased\n" in result.stderr
+    result = call(server, tmp_path / "home", "-m", "unmask", "fill", "bert-base-uncased", "a [MASK]", cwd=tmp_path)
+    assert "google-bert/bert-base-uncased; the hub could not be reached" in result.stderr, result.stderr
 
 
-def test_a_missing_path_is_reported_as_a_missing_path(tmp_path: Path) -> None:
+def test_missing_local_path_is_reported_as_missing(tmp_path: Path) -> None:
     (tmp_path / "models" / "film-1").mkdir(parents=True)
     with hub() as server:
-        for given, told in (("runs/x", "runs/x\n"), ("models/film-2", "models/film-2 (did you mean film-1?)\n")):
-            said = call(server, tmp_path / "home", "-m", "unmask", "fill", given, "a [MASK]", cwd=tmp_path)
-            assert said.returncode == 2 and f"error: no such file or folder: {told}" in said.stderr
-            assert "hf download" not in said.stderr
+        for name, message in (("runs/x", "runs/x\n"), ("models/film-2", "models/film-2 (did you mean film-1?)\n")):
+            result = call(server, tmp_path / "home", "-m", "unmask", "fill", name, "a [MASK]", cwd=tmp_path)
+            assert result.returncode == 2 and f"error: no such file or folder: {message}" in result.stderr
+            assert "hf download" not in result.stderr
 
 
-def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
+def test_run_pins_the_commit_of_its_base_model(tmp_path: Path) -> None:
     labelled(tmp_path / "train.csv", 40)
     first, second = (
         (model_folder(tmp_path / name, seed=seed) / "model.safetensors").read_bytes().hex()
@@ -95,6 +95,6 @@ def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
         server.publish("me/tiny", tmp_path / "second", SECOND)
         done = call(server, tmp_path / "home", "-c", AGAIN, FIRST, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["kept"] == [start, first]  # the same files, though the hub has newer ones
-    assert found["new"] == [f"me/tiny@{SECOND}", second] and found["asked"] == first != second
+    result = json.loads(done.stdout)
+    assert result["kept"] == [start, first]  # the pinned files, although the hub has newer ones
+    assert result["new"] == [f"me/tiny@{SECOND}", second] and result["first"] == first != second

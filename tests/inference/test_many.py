@@ -1,4 +1,4 @@
-"""Questions in lists: as many answers, in order, each as it is alone; and what becomes of a text that is too long."""
+"""Batched inputs: one result per input, in order, equal to single calls; and the handling of over-long texts."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
     return {name: unmask.load(root / name) for name in ("mlm", *TASKS)}
 
 
-ASKED: dict[str, list[tuple[Any, ...]]] = {
+INPUTS: dict[str, list[tuple[Any, ...]]] = {
     "classify": [("Ann lives in Rome",), ("Ben",)],
     "tag": [("Ann lives in Rome",), ("Ben",)],
     "answer": [("who lives in Rome ?", "Ann lives in Rome"), ("where ?", "Ben lives in Oslo , far away")],
@@ -32,11 +32,11 @@ ASKED: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("task", ASKED)
-def test_a_list_of_questions_gives_a_list_of_answers(models: dict[str, Predictor], task: str) -> None:
+@pytest.mark.parametrize("task", INPUTS)
+def test_list_of_inputs_returns_a_list_of_predictions(models: dict[str, Predictor], task: str) -> None:
     method = getattr(models[task], task)
-    alone = [method(*question) for question in ASKED[task]]
-    together = method(*(list(column) for column in zip(*ASKED[task])))
+    alone = [method(*example) for example in INPUTS[task]]
+    together = method(*(list(column) for column in zip(*INPUTS[task])))
     assert len(together) == 2 and together[0] != together[1]
     for one, other in zip(alone, together):
         if task == "rank":
@@ -46,18 +46,18 @@ def test_a_list_of_questions_gives_a_list_of_answers(models: dict[str, Predictor
             assert str(one.get("label", one.get("answer", one.get("tags")))) == str(
                 other.get("label", other.get("answer", other.get("tags")))
             )
-    iterated = method(*(iter(column) for column in zip(*ASKED[task])))
+    iterated = method(*(iter(column) for column in zip(*INPUTS[task])))
     assert len(iterated) == 2
 
 
 @pytest.mark.parametrize("task", ["answer", "choose", "rank"])
-def test_lists_that_do_not_go_together_are_refused(models: dict[str, Predictor], task: str) -> None:
-    first, second = (list(column) for column in zip(*ASKED[task]))
+def test_lists_of_different_lengths_raise(models: dict[str, Predictor], task: str) -> None:
+    first, second = (list(column) for column in zip(*INPUTS[task]))
     with pytest.raises(UserError, match="inputs of different lengths"):
         getattr(models[task], task)([*first, "one more"], second)
 
 
-def test_attention_and_explanations_of_many(models: dict[str, Predictor]) -> None:
+def test_attention_and_explain_accept_lists(models: dict[str, Predictor]) -> None:
     p = models["mlm"]
     texts = ["Ann lives", "Ben"]
     for one, text in zip(p.attention(texts), texts, strict=True):
@@ -66,33 +66,33 @@ def test_attention_and_explanations_of_many(models: dict[str, Predictor]) -> Non
     np.testing.assert_array_equal(pairs[1].weights, p.attention("Ben", "in Oslo").weights)
     with pytest.raises(UserError, match="2 texts and 1 pairs"):
         p.attention(texts, ["in Rome"])
-    found = p.explain(["Ann [MASK]", ("Ann", "Ben")], steps=4)
+    explanations = p.explain(["Ann [MASK]", ("Ann", "Ben")], steps=4)
     alone = [p.explain("Ann [MASK]", steps=4), p.explain("Ann", "Ben", steps=4)]
-    assert [one.target for one in found] == [one.target for one in alone]
-    assert found[1].value == pytest.approx(alone[1].value)
+    assert [one.target for one in explanations] == [one.target for one in alone]
+    assert explanations[1].value == pytest.approx(alone[1].value)
 
 
 LONG = "Ann lives in Rome " * 60
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_text_too_long_is_refused_where_that_is_asked(models: dict[str, Predictor], task: str) -> None:
-    question: Any = {
+def test_overflow_error_raises_for_long_texts(models: dict[str, Predictor], task: str) -> None:
+    example: Any = {
         "answer": ("who ?", LONG),
         "choose": ("Ann", [LONG, "Ben"]),
         "rank": ("Ann", [LONG, "Ben"]),
     }.get(task, LONG)
     p = models[task]
-    assert len(p.predict([question])) == 1
+    assert len(p.predict([example])) == 1
     with pytest.raises(UserError, match="tokens") as caught:
-        p.predict([question], overflow="error")
+        p.predict([example], overflow="error")
     assert "--overflow" in str(caught.value)
-    assert len(p.predict([question])) == 1  # the choice was for one call
+    assert len(p.predict([example])) == 1  # overflow applies to a single call
     with pytest.raises(UserError, match="window, truncate, error"):
-        p.predict([question], overflow="cut")
+        p.predict([example], overflow="cut")
 
 
-def test_long_changes_what_is_read(models: dict[str, Predictor]) -> None:
+def test_overflow_changes_the_result(models: dict[str, Predictor]) -> None:
     text = LONG + "red blue far away " * 40
     p = models["classify"]
     whole, first = (p.classify(text, overflow=overflow)["scores"] for overflow in ("window", "truncate"))
@@ -103,7 +103,7 @@ def test_long_changes_what_is_read(models: dict[str, Predictor]) -> None:
         own.embed(text, overflow="error")
 
 
-def test_layers_and_words_that_are_not_there(models: dict[str, Predictor]) -> None:
+def test_invalid_layer_and_dropped_word_raise(models: dict[str, Predictor]) -> None:
     layer: Any = 1.5
     with pytest.raises(UserError, match=r"layer 1\.5"):
         models["mlm"].embed("Ann", layer=layer)
@@ -111,7 +111,7 @@ def test_layers_and_words_that_are_not_there(models: dict[str, Predictor]) -> No
         models["mlm"].word_vectors("\u200b\u200b", ["Ann\u200b\u200bBen"])
 
 
-def test_methods_name_what_can_be_called(models: dict[str, Predictor]) -> None:
+def test_methods_lists_callable_names(models: dict[str, Predictor]) -> None:
     for p in models.values():
         assert all(callable(getattr(p, name)) for name in p.methods())
     assert {"minimal_pairs", "word_vectors"} <= set(models["mlm"].methods())

@@ -1,4 +1,4 @@
-"""One masking for every MLM, so that runs can be compared; and `unmask evaluate` of a pre-trained model on any text."""
+"""A fixed masking that makes MLM runs comparable, and `unmask evaluate` of a pre-trained model on any text."""
 
 import json
 import math
@@ -31,63 +31,65 @@ def evals(run: Run) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def runs(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """The same first weights and no learning, so that all losses under one masking must be equal."""
+    """Runs with equal initial weights and a negligible learning rate, so that losses under the same masking must be equal."""
     folder = tmp_path_factory.mktemp("runs")
-    still = [*TINY, "train.lr=1e-12", "train.optimizer=adamw", "train.weight_decay=0"]
-    ways = {
+    settings = [*TINY, "train.lr=1e-12", "train.optimizer=adamw", "train.weight_decay=0"]
+    options = {
         "token": {"objective": "mlm"},
         "word": {"objective": "mlm", "mask_unit": "word", "mask_rate": "0.4"},
         "pairs": {"objective": "mlm+nsp", "mask_rate": "0.3"},
     }
     return {
-        name: unmask.pretrain(store.path, out=folder / name, overrides=still, **SHORT, **way)
-        for name, way in ways.items()
+        name: unmask.pretrain(store.path, out=folder / name, overrides=settings, **SHORT, **keywords)
+        for name, keywords in options.items()
     }
 
 
-def test_the_fixed_masking_is_the_same_for_every_run(runs: dict[str, Run]) -> None:
+def test_fixed_masking_is_equal_for_every_run(runs: dict[str, Run]) -> None:
     last = {name: evals(run)[-1] for name, run in runs.items()}
     own = [e["mlm"] for e in last.values()]
     fixed = [e["fixed"]["mlm"] for e in last.values()]
-    assert max(fixed) - min(fixed) < 1e-4  # the same rows and masks, in spite of unit, rate and objective
-    assert max(own) - min(own) > 1e-3  # their own masks differ
+    assert max(fixed) - min(fixed) < 1e-4  # the same sequences and masks, whatever the mask unit, rate and objective
+    assert max(own) - min(own) > 1e-3  # the runs' own masks differ
 
 
-def test_what_the_fixed_masking_hides(store: TokenStore) -> None:
-    """Against the words of the documentation, not against itself: 15 % of a row's tokens, 80/10/10."""
+def test_fixed_masking_matches_the_documented_rates(store: TokenStore) -> None:
+    """Compared with the documented values, not with the code: 15% of the tokens, 80/10/10."""
     t = store.tokenizer
-    track = fixed_eval_set(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
+    eval_set = fixed_eval_set(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
     again = fixed_eval_set(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
-    ids = np.concatenate([batch.input_ids.numpy().ravel() for batch in track.batches])
+    ids = np.concatenate([batch.input_ids.numpy().ravel() for batch in eval_set.batches])
     assert np.array_equal(ids, np.concatenate([batch.input_ids.numpy().ravel() for batch in again.batches]))
     positions = [
         (batch.labels["mlm.positions"], batch.labels["mlm.targets"], batch.input_ids.flatten())
-        for batch in track.batches
+        for batch in eval_set.batches
     ]
     chosen = torch.cat([ids[where] for where, _, ids in positions]).numpy()
     targets = torch.cat([target for _, target, _ in positions]).numpy()
-    ordinary = sum(int((~t.special[b.input_ids.numpy()]).sum()) for b in track.batches) + int((chosen == t.mask).sum())
+    ordinary = sum(int((~t.special[b.input_ids.numpy()]).sum()) for b in eval_set.batches) + int(
+        (chosen == t.mask).sum()
+    )
     assert len(chosen) / ordinary == pytest.approx(0.15, abs=0.01)
     assert (chosen == t.mask).mean() == pytest.approx(0.8, abs=0.05)
     assert (chosen == targets).mean() == pytest.approx(0.1, abs=0.04)
     assert (FIXED.mask_rate, FIXED.mask, FIXED.random, FIXED.keep, FIXED.mask_unit) == (0.15, 0.8, 0.1, 0.1, "token")
 
 
-def test_the_mlm_loss_stands_next_to_perplexity(runs: dict[str, Run], capsys: pytest.CaptureFixture) -> None:
+def test_info_and_report_show_the_mlm_loss(runs: dict[str, Run], capsys: pytest.CaptureFixture) -> None:
     run = runs["pairs"]
     last = evals(run)[-1]
     assert last["loss"] == pytest.approx(last["mlm"] + last["nsp"])
     assert last["perplexity"] == pytest.approx(math.exp(last["mlm"]))
-    said = dict(facts(unmask.info(run.path)))
-    assert said["held-out"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
-    assert said["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15%" in said["fixed masking"]
+    lines = dict(facts(unmask.info(run.path)))
+    assert lines["held-out"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
+    assert lines["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15%" in lines["fixed masking"]
     html = (run.path / "report.html").read_text()
     assert "<th>MLM loss</th>" in html and "MLM loss, fixed masking" in html and f"{last['fixed']['mlm']:.3f}" in html
     plain = (runs["token"].path / "report.html").read_text()
     assert "<th>MLM loss</th>" not in plain and "MLM loss, fixed masking" in plain
 
 
-def test_the_terminal_shows_the_mlm_loss(store: TokenStore, tmp_path: Path) -> None:
+def test_terminal_shows_the_mlm_loss(store: TokenStore, tmp_path: Path) -> None:
     words = ["pretrain", str(store.path), "--preset", "bert-tiny", "--objective", "mlm+nsp", "--steps", "2"]
     words += ["--batch-size", "2", "--max-length", "32", "--out", str(tmp_path / "run")]
     shown = CliRunner().invoke(app, [*words, *(x for s in TINY for x in ("--set", s))])
@@ -97,7 +99,7 @@ def test_the_terminal_shows_the_mlm_loss(store: TokenStore, tmp_path: Path) -> N
     assert f"fixed masking: mlm loss {last['fixed']['mlm']:.3f}" in shown.output
 
 
-def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
+def test_evaluate_pretrained_model_on_any_text(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     rows = [{"sentence_good": f"the list {n} is sorted", "sentence_bad": f"the list {n} are sorted"} for n in range(5)]
     pairs.write_text("\n".join(map(json.dumps, rows)))
@@ -108,24 +110,24 @@ def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_f
     words = ["evaluate", model, str(folder), "--minimal-pairs", str(pairs), "--max-length", "32", "--json"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
-    found = json.loads(shown.stdout)
-    assert found["objective"] == "mlm" and found["masking"].startswith("15%")
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
-    assert 0 <= found["accuracy"] <= 1 and found["predicted"] > 100 and found["length"] == 32
-    assert found["pairs"]["count"] == 5 and 0 <= found["pairs"]["accuracy"] <= 1
+    metrics = json.loads(shown.stdout)
+    assert metrics["objective"] == "mlm" and metrics["masking"].startswith("15%")
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    assert 0 <= metrics["accuracy"] <= 1 and metrics["predicted"] > 100 and metrics["length"] == 32
+    assert metrics["pairs"]["count"] == 5 and 0 <= metrics["pairs"]["accuracy"] <= 1
     printed = CliRunner().invoke(app, words[:-1])
-    for word in ("perplexity", "accuracy", "minimal pairs", "unigram entropy", f"{found['loss']:.4f}"):
+    for word in ("perplexity", "accuracy", "minimal pairs", "unigram entropy", f"{metrics['loss']:.4f}"):
         assert word in printed.output
 
 
-def test_on_the_store_of_a_run_it_is_the_runs_own_figure(runs: dict[str, Run], store: TokenStore) -> None:
-    found = unmask.evaluate(runs["pairs"].path, store.path, max_length=32, max_rows=512)
-    assert found["loss"] == pytest.approx(evals(runs["pairs"])[-1]["fixed"]["mlm"], rel=1e-4)
+def test_evaluate_on_the_store_equals_the_logged_loss(runs: dict[str, Run], store: TokenStore) -> None:
+    metrics = unmask.evaluate(runs["pairs"].path, store.path, max_length=32, max_rows=512)
+    assert metrics["loss"] == pytest.approx(evals(runs["pairs"])[-1]["fixed"]["mlm"], rel=1e-4)
 
 
-def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
-    """The mean of -ln p of the hidden tokens, computed without any objective."""
-    found = unmask.evaluate(runs["token"].path, store.path, max_length=32, max_rows=8)
+def test_fixed_masking_loss_equals_a_manual_computation(runs: dict[str, Run], store: TokenStore) -> None:
+    """Compute the mean of -ln p of the masked tokens without an objective."""
+    metrics = unmask.evaluate(runs["token"].path, store.path, max_length=32, max_rows=8)
     loaded = hf.load(runs["token"].model).model.eval()
     (batch,) = fixed_eval_set(store.heldout, store.tokenizer, loaded.config, "mlm", 32, 8).batches
     where, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]
@@ -133,12 +135,12 @@ def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
         hidden = loaded.encode(batch).flatten(0, 1)[where]
         logprobs = loaded.logits("mlm", hidden).log_softmax(-1)
     picked = logprobs[torch.arange(len(targets)), targets]
-    assert found["predicted"] == len(targets) and found["rows"] == 8
-    assert found["loss"] == pytest.approx(float(-picked.mean()), rel=1e-4)
-    assert found["accuracy"] == pytest.approx(float((logprobs.argmax(-1) == targets).float().mean()))
+    assert metrics["predicted"] == len(targets) and metrics["rows"] == 8
+    assert metrics["loss"] == pytest.approx(float(-picked.mean()), rel=1e-4)
+    assert metrics["accuracy"] == pytest.approx(float((logprobs.argmax(-1) == targets).float().mean()))
 
 
-def made(name: str, objective: str, text_file: Path, folder: Path) -> Path:
+def pretrain(name: str, objective: str, text_file: Path, folder: Path) -> Path:
     sets = ["model.layers=1", "model.hidden=32", "model.heads=2", "train.num_evals=1"]
     sets += ["model.decoder_layers=1"] if name.startswith("t5") else []
     return unmask.pretrain(
@@ -154,25 +156,25 @@ def made(name: str, objective: str, text_file: Path, folder: Path) -> Path:
     ).model
 
 
-def test_a_causal_model_has_the_loss_of_the_next_token(text_file: Path, tmp_path: Path) -> None:
-    model = made("gpt2-mini", "clm", text_file, tmp_path / "run")
-    found = unmask.evaluate(model, text_file, max_length=32, max_rows=4)
-    assert (found["objective"], found["masking"], found["unk_share"]) == ("clm", None, 0.0)
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+def test_causal_model_is_evaluated_with_next_token_loss(text_file: Path, tmp_path: Path) -> None:
+    model = pretrain("gpt2-mini", "clm", text_file, tmp_path / "run")
+    metrics = unmask.evaluate(model, text_file, max_length=32, max_rows=4)
+    assert (metrics["objective"], metrics["masking"], metrics["unk_share"]) == ("clm", None, 0.0)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
     assert "fixed" not in evals(Run(tmp_path / "run"))[-1]
-    both = made("bert-tiny", "hybrid", text_file, tmp_path / "hybrid")
+    both = pretrain("bert-tiny", "hybrid", text_file, tmp_path / "hybrid")
     assert unmask.evaluate(both, text_file, max_length=32, max_rows=4)["objective"] == "clm"
 
 
-def test_models_without_such_a_loss_say_so(text_file: Path, tmp_path: Path) -> None:
+def test_models_without_a_text_loss_raise(text_file: Path, tmp_path: Path) -> None:
     for name, objective in (("t5-mini", "span"), ("electra-mini", "rtd")):
-        model = made(name, objective, text_file, tmp_path / name)
+        model = pretrain(name, objective, text_file, tmp_path / name)
         with pytest.raises(UserError, match="has no loss on plain text"):
             unmask.evaluate(model, text_file)
     assert unmask.evaluate(model / "generator", text_file, max_length=16, max_rows=2)["objective"] == "mlm"
 
 
-def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
+def test_invalid_combinations_raise(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
     model = runs["token"].path
     with pytest.raises(UserError, match="--max-length 4"):
         unmask.evaluate(model, text_file, max_length=4)
@@ -189,10 +191,10 @@ def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_pa
         unmask.evaluate(model, other.path)
 
 
-def test_objectives_that_the_fixed_masking_measures(store: TokenStore) -> None:
+def test_objectives_supported_by_fixed_masking(store: TokenStore) -> None:
     config = preset("bert-tiny", vocab_size=store.tokenizer.size)
-    found = {
+    metrics = {
         name: supports_fixed_masking(build(Recipe(objective=name), store.tokenizer, config))
         for name in ("mlm", "mlm+nsp", "mlm+sop", "clm", "hybrid", "prefix")
     }
-    assert found == {"mlm": True, "mlm+nsp": True, "mlm+sop": True, "clm": False, "hybrid": False, "prefix": False}
+    assert metrics == {"mlm": True, "mlm+nsp": True, "mlm+sop": True, "clm": False, "hybrid": False, "prefix": False}

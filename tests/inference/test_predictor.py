@@ -1,4 +1,4 @@
-"""The predictor answers as transformers' own classes do, whatever the batch, and says what is wrong."""
+"""The predictor returns the results of the transformers classes for any batch, and raises clear errors."""
 
 import json
 import math
@@ -92,7 +92,7 @@ def test_fill_equals_the_transformers_pipeline(folder):
     assert compared == 7
 
 
-def test_fill_positions_are_those_of_the_masks(bert):
+def test_fill_returns_the_positions_of_the_masks(bert):
     predictor = load(bert)
     ids = AutoTokenizer.from_pretrained(bert)(TEXTS[0])["input_ids"]
     filling = predictor.fill(TEXTS[0])
@@ -101,39 +101,39 @@ def test_fill_positions_are_those_of_the_masks(bert):
 
 
 def fill_all(folder, t, ids, choose):
-    """By transformers: the mask that `choose` picks from {position: probability} is filled, until none is left."""
+    """Fill masks with transformers: repeatedly fill those that `choose` picks from {position: probability}, until none is left."""
     ids, left = list(ids), [i for i, id in enumerate(ids) if id == t.mask]
     allowed = torch.zeros(t.size + 5, dtype=torch.bool)
     allowed[: t.size] = torch.from_numpy(~t.special)
     while left:
         best, tokens = logits_of(folder, ids).softmax(-1).masked_fill(~allowed, 0.0).max(-1)
-        for place in choose({i: float(best[i]) for i in left}):
-            ids[place] = int(tokens[place])
-            left.remove(place)
+        for position in choose({i: float(best[i]) for i in left}):
+            ids[position] = int(tokens[position])
+            left.remove(position)
     return ids
 
 
-def test_best_fills_the_surest_mask_first_and_asks_again(folder):
+def test_best_fills_the_most_confident_mask_first(folder):
     predictor = load(folder)
     t, differs = predictor.tokenizer, [0, 0]
-    signs, rng = ["[MASK]", *"北京是中国的"], np.random.default_rng(0)
-    texts = [TEXTS[2], *("".join(rng.choice(signs, 12)) + "[MASK]" for _ in range(8))]
+    characters, rng = ["[MASK]", *"北京是中国的"], np.random.default_rng(0)
+    texts = [TEXTS[2], *("".join(rng.choice(characters, 12)) + "[MASK]" for _ in range(8))]
     for text, filling in zip(texts, predictor.fill(texts), strict=True):
         encoding = t.encode_batch([text])[0]
         masks = [i for i, id in enumerate(encoding.ids) if id == t.mask]
         ids = [t.cls, *encoding.ids, t.sep]
-        expected = fill_all(folder, t, ids, lambda sure: [max(sure, key=sure.get)])
+        expected = fill_all(folder, t, ids, lambda probabilities: [max(probabilities, key=probabilities.get)])
         chosen = [expected[i + 1] for i in masks]
         best, spans = fill_spans(t, text, [encoding.offsets[i] for i in masks], chosen)
         assert (filling.best, filling.best_spans) == (best, spans)
         assert [best[a:b] for a, b in spans] == [t.token(id).removeprefix("##") for id in chosen]
-        differs[0] += fill_all(folder, t, ids, lambda sure: [min(sure)]) != expected  # left to right
+        differs[0] += fill_all(folder, t, ids, lambda probabilities: [min(probabilities)]) != expected  # left to right
         differs[1] += fill_all(folder, t, ids, list) != expected  # all at once
-    assert all(differs)  # so this test would notice another order
+    assert all(differs)  # otherwise another order would pass
 
 
 @pytest.mark.parametrize("architecture", [BertForPreTraining, BertForNextSentencePrediction])
-def test_next_equals_transformers(tmp_path, tokenizer, architecture):
+def test_next_sentence_equals_transformers(tmp_path, tokenizer, architecture):
     folder = make_folder(tmp_path, tokenizer, architecture, spread=0.3)
     model, theirs = architecture.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     firsts, seconds = ["the state spoke .", "北京", "we"], ["the union .", "we played at the lakes", "北京是中国的首都"]
@@ -145,10 +145,10 @@ def test_next_equals_transformers(tmp_path, tokenizer, architecture):
         yes, no = logits[0].softmax(-1).tolist()
         assert (answer["next"], answer["other"]) == near((yes, no), 1e-5)
         assert load(folder).next_sentence(a, b) == near(answer, 1e-5)
-    assert answers[0]["next"] != near(answers[1]["next"], 1e-3)  # it does read the texts
+    assert answers[0]["next"] != near(answers[1]["next"], 1e-3)  # the result depends on the texts
 
 
-def test_score_equals_a_plain_loop_over_transformers(folder):
+def test_score_equals_masking_each_token_with_transformers(folder):
     predictor = load(folder)
     theirs = AutoTokenizer.from_pretrained(folder)
     for text, score in zip(PLAIN, predictor.score(PLAIN), strict=True):
@@ -179,25 +179,25 @@ def test_embed_equals_transformers(folder):
     assert predictor.embed([]).shape == (0, 32)
 
 
-# ------------------------------------------------------------------------------------------------ what it promises
+# ------------------------------------------------------------------------------------------------ guarantees
 
 
-def test_a_scored_token_is_hidden_from_the_model(folder):
-    """Different words in one place get their scores from one distribution, that of a mask there."""
-    predictor, place, unhidden = load(folder), 3, []
+def test_scored_token_is_masked(folder):
+    """Different words at one position are scored with the same distribution, that of a mask at this position."""
+    predictor, position, leaks = load(folder), 3, []
     t = predictor.tokenizer
     (mask,) = predictor.fill("北京是[MASK]国的", top_k=t.size).masks
     distribution = {c.id: math.log(c.probability) for c in mask.candidates}
     for word in "中首很":
-        scored = predictor.score(f"北京是{word}国的").per_token[place]
+        scored = predictor.score(f"北京是{word}国的").per_token[position]
         assert scored.token == word
         assert scored.logprob == near(distribution[scored.id], 1e-5)
-        seen = logits_of(folder, [t.cls, *t.encode(f"北京是{word}国的"), t.sep])[place + 1].log_softmax(-1)
-        unhidden.append(abs(float(seen[scored.id]) - scored.logprob))
-    assert min(unhidden) > 1e-2  # so the comparison above would notice a token that is not hidden
+        seen = logits_of(folder, [t.cls, *t.encode(f"北京是{word}国的"), t.sep])[position + 1].log_softmax(-1)
+        leaks.append(abs(float(seen[scored.id]) - scored.logprob))
+    assert min(leaks) > 1e-2  # otherwise an unmasked token would pass
 
 
-def test_odd_tokens_are_those_far_below_the_mean(bert):
+def test_surprising_tokens_are_far_below_the_mean(bert):
     for score in load(bert).score(PLAIN):
         logprobs = np.array([t.logprob for t in score.per_token])
         floor = logprobs.mean() - 1.5 * logprobs.std()
@@ -205,7 +205,7 @@ def test_odd_tokens_are_those_far_below_the_mean(bert):
     assert any(t.is_surprising for score in load(bert).score(PLAIN) for t in score.per_token)
 
 
-def test_batches_change_neither_answers_nor_their_order(bert):
+def test_batching_changes_neither_results_nor_order(bert):
     predictor = load(bert)
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("北京是中国的首都"), n)) for n in rng.integers(1, 60, 200)]
@@ -223,22 +223,24 @@ def test_batches_change_neither_answers_nor_their_order(bert):
 
 
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
-def test_batches_hold_every_item_once_within_the_bound(lengths, tokens):
-    made = list(batch_by_length(lengths, tokens))
-    assert sorted(i for group in made for i in group) == list(range(len(lengths)))
-    for group in made:
+def test_batches_contain_every_item_once_within_the_token_limit(lengths, tokens):
+    batches = list(batch_by_length(lengths, tokens))
+    assert sorted(i for group in batches for i in group) == list(range(len(lengths)))
+    for group in batches:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= tokens
 
 
-def test_candidates_are_ordinary_tokens_that_have_a_name(bert):
+def test_candidates_exclude_special_tokens_and_vocabulary_padding(bert):
     predictor = load(bert)
     (mask,) = predictor.fill("the [MASK]", top_k=10_000).masks
     ids = [c.id for c in mask.candidates]
-    assert sorted(ids) == np.flatnonzero(~predictor.tokenizer.special).tolist()  # none of the five padding rows
-    assert sum(c.probability for c in mask.candidates) < 1  # not renormalised
+    assert (
+        sorted(ids) == np.flatnonzero(~predictor.tokenizer.special).tolist()
+    )  # without the five padding rows of the vocabulary
+    assert sum(c.probability for c in mask.candidates) < 1  # not renormalized
 
 
-def test_answers_are_json(bert):
+def test_results_are_json_serializable(bert):
     predictor = load(bert)
     filling, score = predictor.fill(TEXTS[0], top_k=2), predictor.score(PLAIN[0])
     assert json.loads(json.dumps(filling.as_dict()))["masks"][1]["candidates"][0]["text"].startswith("The president")
@@ -246,24 +248,24 @@ def test_answers_are_json(bert):
     json.dumps(predictor.next_sentence("a", "b"))
 
 
-# ------------------------------------------------------------------------------------------------ text put in
+# ------------------------------------------------------------------------------------------------ inserting tokens
 
 
 @pytest.mark.parametrize("text", ["the united [MASK] spoke", "the[MASK]spoke", "[MASK].", "北[MASK]京", "( [MASK] )"])
-def test_a_word_put_in_encodes_to_the_ids_that_the_model_saw(tokenizer, text):
+def test_filled_word_encodes_to_the_predicted_ids(tokenizer, text):
     encoding = tokenizer.encode_batch([text])[0]
-    place = encoding.ids.index(tokenizer.mask)
+    position = encoding.ids.index(tokenizer.mask)
     checked = 0
     for id in np.flatnonzero(~tokenizer.special).tolist():
         if tokenizer.token(id).startswith("##"):
             continue
-        filled, _ = fill_spans(tokenizer, text, [encoding.offsets[place]], [id])
-        assert tokenizer.encode(filled) == [*encoding.ids[:place], id, *encoding.ids[place + 1 :]], filled
+        filled, _ = fill_spans(tokenizer, text, [encoding.offsets[position]], [id])
+        assert tokenizer.encode(filled) == [*encoding.ids[:position], id, *encoding.ids[position + 1 :]], filled
         checked += 1
     assert checked > 40
 
 
-def test_a_piece_put_in_joins_the_word_before_it(tokenizer):
+def test_filled_subword_joins_the_previous_word(tokenizer):
     s = tokenizer.backend.token_to_id("##s")
     assert fill_spans(tokenizer, "the lake [MASK].", [(9, 15)], [s]) == ("the lakes.", [(8, 9)])
     assert fill_spans(tokenizer, "lake [MASK] [MASK]", [(5, 11), (12, 18)], [s, s]) == ("lakess", [(4, 5), (5, 6)])
@@ -271,22 +273,22 @@ def test_a_piece_put_in_joins_the_word_before_it(tokenizer):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "byte"])
 @pytest.mark.parametrize("text", ["the united [MASK] spoke", "[MASK] of", "the [MASK] [MASK]", "北[MASK][MASK]京"])
-def test_pieces_of_every_kind_read_as_the_tokenizer_decodes_them(kind, text):
+def test_filled_text_equals_decoded_ids(kind, text):
     tokenizer = train(kind)
     encoding = tokenizer.encode_batch([text])[0]
-    places = [i for i, id in enumerate(encoding.ids) if id == tokenizer.mask]
-    spans = mask_spans(tokenizer, text, [encoding.offsets[i] for i in places])
+    positions = [i for i, id in enumerate(encoding.ids) if id == tokenizer.mask]
+    spans = mask_spans(tokenizer, text, [encoding.offsets[i] for i in positions])
     rng = np.random.default_rng(0)
-    for chosen in rng.choice(np.flatnonzero(~tokenizer.special), (40, len(places))).tolist():
+    for chosen in rng.choice(np.flatnonzero(~tokenizer.special), (40, len(positions))).tolist():
         ids = list(encoding.ids)
-        for place, id in zip(places, chosen):
-            ids[place] = id
+        for position, id in zip(positions, chosen):
+            ids[position] = id
         filled, where = fill_spans(tokenizer, text, spans, chosen)
         assert filled.split() == tokenizer.decode(ids).split()
         assert all(0 <= a <= b <= len(filled) for a, b in where)
 
 
-def test_two_bytes_make_one_character():
+def test_filled_bytes_form_one_character():
     tokenizer = train("byte")
     text, bytes_of = "北[MASK][MASK][MASK]", tokenizer.encode("京")
     encoding = tokenizer.encode_batch([text])[0]
@@ -296,7 +298,7 @@ def test_two_bytes_make_one_character():
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
-def test_every_kind_of_tokenizer_answers(kind):
+def test_fill_and_score_work_for_every_tokenizer_type(kind):
     tokenizer = train(kind)
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm"]).init(0)
     predictor = Predictor(model, tokenizer, "cpu")
@@ -304,12 +306,12 @@ def test_every_kind_of_tokenizer_answers(kind):
     assert [len(m.candidates) for m in filling.masks] == [3, 3]
     assert "[MASK]" not in filling.best
     assert filling.best.startswith("the united")
-    score = predictor.score("the states 北京\ud800")  # half a character, as a shell may pass it
+    score = predictor.score("the states 北京\ud800")  # a lone surrogate, as a shell may pass it
     assert all(0 <= t.start <= t.end <= len(score.text) for t in score.per_token)
     json.dumps(score.as_dict()).encode()
 
 
-def test_masks_may_be_typed_in_either_spelling(bert, tmp_path):
+def test_both_mask_spellings_are_accepted(bert, tmp_path):
     predictor = load(bert)
     assert predictor.fill("the <mask> spoke") == predictor.fill("the [MASK] spoke")
 
@@ -325,16 +327,16 @@ def test_masks_may_be_typed_in_either_spelling(bert, tmp_path):
     assert [c.token for c in filling.masks[0].candidates if c.token not in ("the", "spoke")] == []
 
 
-# ------------------------------------------------------------------------------------------------ mistakes
+# ------------------------------------------------------------------------------------------------ errors
 
 
-def test_a_text_without_a_mask_is_told_how_to_write_one(bert):
+def test_text_without_a_mask_raises_with_a_hint(bert):
     with pytest.raises(UserError, match=r"no mask in text 2 of 2: the \[mask\] spoke") as caught:
         load(bert).fill(["a [MASK]", "the [mask] spoke"])
     assert "[MASK]" in caught.value.hint
 
 
-def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(bert):
+def test_text_beyond_the_maximum_length_raises_with_its_token_count(bert):
     predictor = load(bert)
     assert len(predictor.score(" ".join(["the"] * 62)).per_token) == 62
     for ask in (predictor.score, predictor.embed, lambda t: predictor.fill(t + " [MASK]")):
@@ -344,7 +346,7 @@ def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(ber
         predictor.next_sentence(" ".join(["the"] * 31), " ".join(["the"] * 31))
 
 
-def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, modernbert, tokenizer):
+def test_missing_head_raises_with_the_training_command(tmp_path, modernbert, tokenizer):
     with pytest.raises(UserError, match="heads are mlm") as caught:
         load(modernbert).next_sentence("a", "b")
     assert caught.value.hint == "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp"
@@ -356,7 +358,7 @@ def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, moder
 
 
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("ask", "message"),
     [
         (lambda p: p.fill("[MASK]", top_k=0), "top_k 0"),
         (lambda p: p.fill(["[MASK]", 7]), "7 is not text"),
@@ -370,12 +372,12 @@ def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, moder
         (lambda p: p.next_sentence(["a", "b"], ["c"]), "2 first and 1 second"),
     ],
 )
-def test_other_mistakes_are_said(bert, ask, said):
-    with pytest.raises(UserError, match=said):
+def test_invalid_arguments_raise(bert, ask, message):
+    with pytest.raises(UserError, match=message):
         ask(load(bert))
 
 
-def test_a_tokenizer_that_is_missing_or_of_another_model(tmp_path, bert, tokenizer):
+def test_missing_or_mismatched_tokenizer_raises(tmp_path, bert, tokenizer):
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("config.json", "model.safetensors"):
@@ -388,14 +390,14 @@ def test_a_tokenizer_that_is_missing_or_of_another_model(tmp_path, bert, tokeniz
         load(bare)
 
 
-def test_a_device_that_is_not_there(tokenizer):
+def test_unavailable_device_raises(tokenizer):
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
     for device in ["quantum", *([] if torch.cuda.is_available() else ["cuda"])]:
         with pytest.raises(UserError, match=f"device {device}"):
             Predictor(model, tokenizer, device)
 
 
-# ------------------------------------------------------------------------------------------------ where models are
+# ------------------------------------------------------------------------------------------------ loading
 
 
 def make_run(path, bert, steps):
@@ -408,29 +410,29 @@ def make_run(path, bert, steps):
     return path
 
 
-def test_a_run_gives_its_model_or_its_last_whole_checkpoint(tmp_path, bert, capsys):
-    run, said = make_run(tmp_path / "run", bert, [10, 2000]), []
+def test_run_loads_its_model_or_its_last_valid_checkpoint(tmp_path, bert, capsys):
+    run, messages = make_run(tmp_path / "run", bert, [10, 2000]), []
     expected = load(bert).embed("the union")
-    np.testing.assert_array_equal(load(run, say=said.append).embed("the union"), expected)
-    assert said == [f"{run} is not finished; loading its checkpoint from step 2,000"]
+    np.testing.assert_array_equal(load(run, say=messages.append).embed("the union"), expected)
+    assert messages == [f"{run} is not finished; loading its checkpoint from step 2,000"]
     load(run)
     assert "step 2,000" in capsys.readouterr().err
 
     damaged = run / "checkpoints" / "step-00002000" / "model" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-8] + b"\0" * 8)
-    said.clear()
-    load(run, say=said.append)
-    assert "damaged" in said[0]
-    assert said[1].endswith("step 10")
+    messages.clear()
+    load(run, say=messages.append)
+    assert "damaged" in messages[0]
+    assert messages[1].endswith("step 10")
 
-    said.clear()
-    load(run / "checkpoints" / "step-00000010", say=said.append)
+    messages.clear()
+    load(run / "checkpoints" / "step-00000010", say=messages.append)
     shutil.copytree(bert, run / "model")
-    load(str(run), say=said.append)
-    assert said == []
+    load(str(run), say=messages.append)
+    assert messages == []
 
 
-def test_folders_that_hold_no_model(tmp_path, bert):
+def test_directories_without_a_model_raise(tmp_path, bert):
     with pytest.raises(UserError, match="neither a model nor a checkpoint yet") as caught:
         load(make_run(tmp_path / "run", bert, []))
     assert "--resume" in caught.value.hint
@@ -441,7 +443,7 @@ def test_folders_that_hold_no_model(tmp_path, bert):
         load(tmp_path / "nowhere")
 
 
-def test_a_head_of_another_shape_is_refused_rather_than_drawn(tmp_path, bert):
+def test_head_with_a_wrong_shape_raises_instead_of_being_initialized(tmp_path, bert):
     from safetensors.torch import load_file, save_file
 
     folder = shutil.copytree(bert, tmp_path / "model")
@@ -452,32 +454,35 @@ def test_a_head_of_another_shape_is_refused_rather_than_drawn(tmp_path, bert):
         load(folder)
 
 
-def test_a_bert_with_one_head_has_the_methods_of_that_head(tmp_path, tokenizer):
+def test_bert_with_one_head(tmp_path, tokenizer):
     predictor = load(make_folder(tmp_path, tokenizer, BertForMaskedLM))
     assert predictor.heads == ["mlm"]
     assert repr(predictor) == f"Predictor(bert 2 × 32, {tokenizer.size + 5} tokens, heads: mlm)"
 
 
-def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
-    """clm, prefix and hybrid train that way; the folder says so, and fill follows."""
+def test_fill_respects_the_logit_position(tmp_path):
+    """clm, prefix and hybrid train this way; the model directory stores it, and fill respects it."""
     tokenizer = train()
     config = preset("modernbert-mini", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, logit_position="next")
     model = Model(config, ("mlm",)).init(3).eval()
     hf.save(model, tmp_path, tokenizer)
-    found = load(tmp_path)
-    assert found.model.config.logit_position == "next"
+    predictor = load(tmp_path)
+    assert predictor.model.config.logit_position == "next"
     text = "the president of the [MASK] states"
     ids = [tokenizer.cls, *tokenizer.encode(text), tokenizer.sep]
     hidden = model(torch.tensor([ids]))[0]
-    at = ids.index(tokenizer.mask)
-    expected = {place: model.logits("mlm", hidden[[place]]).softmax(-1)[0].max().item() for place in (at - 1, at)}
-    got = found.fill(text, top_k=1).as_dict()["masks"][0]["candidates"][0]["probability"]
-    assert got == pytest.approx(expected[at - 1], rel=1e-4)
-    assert got != pytest.approx(expected[at], rel=1e-4)
+    mask_position = ids.index(tokenizer.mask)
+    expected = {
+        position: model.logits("mlm", hidden[[position]]).softmax(-1)[0].max().item()
+        for position in (mask_position - 1, mask_position)
+    }
+    probability = predictor.fill(text, top_k=1).as_dict()["masks"][0]["candidates"][0]["probability"]
+    assert probability == pytest.approx(expected[mask_position - 1], rel=1e-4)
+    assert probability != pytest.approx(expected[mask_position], rel=1e-4)
 
 
-def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_right(tmp_path):
-    """As transformers' BERT with the causal mask: a token's logits stand at the one before it, and nothing later is seen."""
+def test_score_of_a_next_token_encoder_is_causal(tmp_path):
+    """Equal to BERT of transformers with a causal mask: the logits of a token are at the position before it, and later tokens are hidden."""
     tokenizer = train()
     config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, logit_position="next")
     hf.save(Model(config, ("mlm",)).init(3), tmp_path, tokenizer)
@@ -486,8 +491,8 @@ def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_ri
     for text, score in zip(texts, load(tmp_path).score(texts), strict=True):
         ids = torch.tensor([[tokenizer.cls, *tokenizer.encode(text)]])
         with torch.no_grad():
-            known = reference(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
-        expected = known[ids[0, 1:] != tokenizer.mask].tolist()
+            logprobs = reference(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+        expected = logprobs[ids[0, 1:] != tokenizer.mask].tolist()
         assert [token.logprob for token in score.per_token] == near(expected, 1e-5)
         assert score.total == near(sum(expected), 1e-4)
         assert not score.pseudo
@@ -503,7 +508,7 @@ def fine_tuned(kind, head, labels, task_state):
     return Predictor(Model(config, [head]).init(0), tokenizer, "cpu", task)
 
 
-def test_a_classifier_takes_texts_and_pairs_one_or_many():
+def test_classifier_accepts_texts_and_pairs_single_or_batched():
     p = fine_tuned(Classify, "classify", ("neg", "pos"), {"labels": ["neg", "pos"], "target": "single_label"})
     texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
     both = p.classify(iter(texts), iter(pairs))
@@ -512,12 +517,12 @@ def test_a_classifier_takes_texts_and_pairs_one_or_many():
         assert together["scores"] == near(p(text, pair)["scores"], 1e-5)
         assert alone["scores"] != near(together["scores"], 1e-3)
     assert set(p.methods()) >= {"classify", "predict", "explain", "attention"}
-    for ask, said in (
+    for ask, message in (
         (lambda: p.classify(texts, ["a"]), "inputs of different lengths"),
         (lambda: p.rank("a", ["b"]), "for the task classify, not for rank"),
         (lambda: p.tag(["a"]), "for the task classify, not for tag"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             ask()
 
 
@@ -526,9 +531,9 @@ def test_passages_are_ranked_best_first():
     passages = ["we played at the lakes", "北京", "the united kingdom", "the"]
     ranked = p.rank("the lakes", passages)
     alone = [p.rank("the lakes", [passage])[0]["score"] for passage in passages]
-    assert [each["index"] for each in ranked] == sorted(range(4), key=lambda i: -alone[i])
-    assert [each["text"] for each in ranked] == [passages[each["index"]] for each in ranked]
-    assert [each["score"] for each in ranked] == near(sorted(alone, reverse=True), 1e-5)
+    assert [item["index"] for item in ranked] == sorted(range(4), key=lambda i: -alone[i])
+    assert [item["text"] for item in ranked] == [passages[item["index"]] for item in ranked]
+    assert [item["score"] for item in ranked] == near(sorted(alone, reverse=True), 1e-5)
     assert "rank" in p.methods()
     with pytest.raises(UserError, match="the passages are str"):
         p.rank("the lakes", "the")
@@ -542,11 +547,11 @@ def test_batch_size_is_the_number_of_texts_per_forward_pass(folder, monkeypatch:
     predictor, sizes = unmask.load(folder, batch_size=3), []
     encode = type(predictor.engine.model).encode
 
-    def counted(self, batch, *more, **named):
+    def recording_encode(self, batch, *more, **keywords):
         sizes.append(len(batch.input_ids))
-        return encode(self, batch, *more, **named)
+        return encode(self, batch, *more, **keywords)
 
-    monkeypatch.setattr(type(predictor.engine.model), "encode", counted)
+    monkeypatch.setattr(type(predictor.engine.model), "encode", recording_encode)
     assert gap(predictor.embed(texts), expected) < 1e-5
     assert sizes == [3, 3, 1]
     assert unmask.load(predictor) is predictor

@@ -1,4 +1,4 @@
-"""Search: each stage against its definition, the fusion, the files, and what is said when something is missing."""
+"""Search: each stage compared with its definition, rank fusion, input files, and errors for missing parts."""
 
 import json
 import math
@@ -49,38 +49,40 @@ def models(store: TokenStore) -> tuple[Predictor, Predictor]:
 
 
 def bm25(query: list[str], texts: list[list[str]], k1: float = 1.5, b: float = 0.75) -> list[float]:
-    """BM25 as Lucene has it, which is what bm25s computes unless told otherwise."""
+    """Reference BM25 in the variant of Lucene, the default of bm25s."""
     average = sum(map(len, texts)) / len(texts)
     scores = []
     for text in texts:
         total = 0.0
         for word in query:
-            having = sum(word in t for t in texts)
-            if not having:
+            document_frequency = sum(word in t for t in texts)
+            if not document_frequency:
                 continue
             count = text.count(word)
-            idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+            idf = math.log(1 + (len(texts) - document_frequency + 0.5) / (document_frequency + 0.5))
             total += idf * count / (count + k1 * (1 - b + b * len(text) / average))
         scores.append(total)
     return scores
 
 
-def test_words_are_found_by_bm25() -> None:
+def test_bm25_equals_its_definition() -> None:
     index = Index(PASSAGES)
     for query in ("a list of numbers", "the class", "学校的图书馆", "strings imported"):
-        want = bm25(extract_terms(query), [extract_terms(t) for t in PASSAGES.values()])
+        expected = bm25(extract_terms(query), [extract_terms(t) for t in PASSAGES.values()])
         hits = index.search(query)
         assert {h["id"]: h["score"] for h in hits} == pytest.approx(
-            {i: s for i, s in zip(PASSAGES, want) if s > 0}, rel=1e-5
+            {i: s for i, s in zip(PASSAGES, expected) if s > 0}, rel=1e-5
         )
         assert [h["score"] for h in hits] == sorted((h["score"] for h in hits), reverse=True)
         assert [h["rank"] for h in hits] == list(range(1, len(hits) + 1))
     assert index.search("学校的图书馆")[0]["id"] == "d4"
-    assert [h["id"] for h in index.search("xyzzy strings plugh")] == ["d3"], "what shares no word is not found"
+    assert [h["id"] for h in index.search("xyzzy strings plugh")] == ["d3"], (
+        "passages without a common word are left out"
+    )
     assert index.search("xyzzy") == []
 
 
-def test_vectors_are_exact_and_stages_are_fused(models: tuple[Predictor, Predictor]) -> None:
+def test_vector_search_is_exact_and_stages_are_fused(models: tuple[Predictor, Predictor]) -> None:
     embedder, reranker = models
     texts = list(PASSAGES.values())
     query = "a list of numbers"
@@ -91,8 +93,8 @@ def test_vectors_are_exact_and_stages_are_fused(models: tuple[Predictor, Predict
     both = retrieve(query, PASSAGES, embedder=embedder)
     first = [h["id"] for h in retrieve(query, PASSAGES)]
     assert fuse([[7, 8], [8, 9]]) == pytest.approx({7: 1 / 61, 8: 1 / 62 + 1 / 61, 9: 1 / 62})
-    want = fuse([[list(PASSAGES).index(i) for i in ids] for ids in (first, [h["id"] for h in alone])])
-    assert {h["id"]: h["score"] for h in both} == pytest.approx({list(PASSAGES)[p]: s for p, s in want.items()})
+    expected = fuse([[list(PASSAGES).index(i) for i in ids] for ids in (first, [h["id"] for h in alone])])
+    assert {h["id"]: h["score"] for h in both} == pytest.approx({list(PASSAGES)[p]: s for p, s in expected.items()})
     assert both[0]["bm25_rank"] >= 1 and both[0]["vectors_rank"] >= 1
     ranked = retrieve(query, PASSAGES, embedder=embedder, reranker=reranker, top_k=3)
     scores = reranker(query, *texts)["scores"]
@@ -102,15 +104,15 @@ def test_vectors_are_exact_and_stages_are_fused(models: tuple[Predictor, Predict
 
 
 @pytest.mark.parametrize("is_task", [False, True])
-def test_vectors_of_any_length_are_compared_by_their_cosine(store: TokenStore, is_task: bool) -> None:
-    """Of a model that is fine-tuned for nothing, and of one whose folder says that vectors stay as long as they are."""
+def test_unnormalized_vectors_are_compared_by_cosine(store: TokenStore, is_task: bool) -> None:
+    """For a model without a task, and for one whose directory disables normalization."""
     config = preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE)
     model = Model(config, ()).init(1)
-    with torch.no_grad():  # then vectors differ in length
+    with torch.no_grad():  # so that vectors differ in length
         for parameter in model.parameters():
             parameter.mul_(3 * torch.rand(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    told = {"length": 32, "pooling": "mean", "normalised": False, "lower": False, "prompt": "", "loss": "pairs"}
-    task = Embed(Recipe(), store.tokenizer, told) if is_task else None
+    task_state = {"length": 32, "pooling": "mean", "normalised": False, "lower": False, "prompt": "", "loss": "pairs"}
+    task = Embed(Recipe(), store.tokenizer, task_state) if is_task else None
     embedder, texts, query = Predictor(model, store.tokenizer, "cpu", task), list(PASSAGES.values()), "a list"
     lengths = np.linalg.norm(embedder.embed(texts), axis=1)
     assert lengths.max() > 1.02 * lengths.min() > 2
@@ -120,17 +122,17 @@ def test_vectors_of_any_length_are_compared_by_their_cosine(store: TokenStore, i
     assert [h["id"] for h in hits] == [list(PASSAGES)[i] for i in np.argsort(-cosine)]
 
 
-def test_a_search_is_measured() -> None:
+def test_search_is_evaluated() -> None:
     queries = {"1": "sorted numbers", "2": "imported modules", "3": "not judged"}
     qrels = {"1": {"d1": 1.0}, "2": {"d5": 1.0, "d3": 1.0}}
-    found = evaluate_search(Index(PASSAGES), SearchFiles(PASSAGES, queries, qrels), None, Console(quiet=True))
-    assert found["mrr"] == 1.0 and found["recall@1"] == 0.75 and found["recall@10"] == 0.75
+    metrics = evaluate_search(Index(PASSAGES), SearchFiles(PASSAGES, queries, qrels), None, Console(quiet=True))
+    assert metrics["mrr"] == 1.0 and metrics["recall@1"] == 0.75 and metrics["recall@10"] == 0.75
 
 
-def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
+def test_search_command_searches_and_evaluates(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in PASSAGES.items()))
     (tmp_path / "q.tsv").write_text("7\tsorted numbers\n9\timported modules\n")
-    (tmp_path / "qrels.txt").write_text("1 0 d1 1\n2 0 d5 1\n")  # by place, as Cranfield's
+    (tmp_path / "qrels.txt").write_text("1 0 d1 1\n2 0 d5 1\n")  # by position, as in Cranfield
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers", "--top-k", "1", "--json"])
     assert run.exit_code == 0 and json.loads(run.stdout)[0]["id"] == "d1"
     shown = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers"])
@@ -138,18 +140,20 @@ def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
     files = ["--queries", str(tmp_path / "q.tsv"), "--qrels", str(tmp_path / "qrels.txt")]
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--json"])
     assert json.loads(run.stdout)["mrr"] == 1.0
-    found = str(tmp_path / "new" / "run.txt")  # the folder is made
-    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--save-run", found])
-    assert run.exit_code == 0 and "mrr" in run.stdout and run.stdout.rstrip().endswith(found)
-    kept = read_run(found, findings := [])
-    assert not findings and list(kept) == ["1", "2"] and next(iter(kept["1"])) == "d1"  # numbers of the judgements
-    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--save-run", found])
-    assert run.exit_code == 0 and list(read_run(found, [])) == ["7", "9"]
+    run_file = str(tmp_path / "new" / "run.txt")  # the directory is created
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--save-run", run_file])
+    assert run.exit_code == 0 and "mrr" in run.stdout and run.stdout.rstrip().endswith(run_file)
+    ranking = read_run(run_file, findings := [])
+    assert not findings and list(ranking) == ["1", "2"] and next(iter(ranking["1"])) == "d1"  # query IDs of the qrels
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--save-run", run_file])
+    assert run.exit_code == 0 and list(read_run(run_file, [])) == ["7", "9"]
     wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl")])
     assert wrong.exit_code == 2 and "give either a query" in wrong.output and "QUERY, or --queries FILE" in wrong.output
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[Predictor, Predictor]) -> None:
+def test_missing_inputs_and_packages_raise(
+    monkeypatch: pytest.MonkeyPatch, models: tuple[Predictor, Predictor]
+) -> None:
     with pytest.raises(UserError, match="nothing to search with"):
         Index(PASSAGES, bm25=False)
     with pytest.raises(UserError, match="no passages"):
@@ -162,23 +166,23 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[
     assert "unmask[search]" in str(error.value.hint)
 
 
-def test_python_has_it() -> None:
+def test_retrieve_is_a_public_function() -> None:
     assert unmask.retrieve("numbers", ["a class", "a list of numbers"])[0]["id"] == "2"
 
 
-def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
-    """A review and its label: the reviews are searched, not the labels."""
+def test_two_named_columns_are_not_read_as_id_and_text(tmp_path: Path) -> None:
+    """For a review and its label, the reviews are searched, not the labels."""
     from unmask.labels.formats.trec import read_texts
 
     for head in ("review,sentiment", "评论,标签"):
         (tmp_path / "a.csv").write_text(f"{head}\na long and dull film,bad\na joy to watch,good\n", "utf-8")
         assert read_texts(str(tmp_path / "a.csv"), []) == {"1": "a long and dull film", "2": "a joy to watch"}
     (tmp_path / "b.csv").write_text("words,verdict\na long and dull film,bad\na joy to watch,good\n", "utf-8")
-    with pytest.raises(UserError, match="no column for 'text'") as refused:
+    with pytest.raises(UserError, match="no column for 'text'") as caught:
         read_texts(str(tmp_path / "b.csv"), [])
-    assert refused.value.hint == "pass --column text=NAME"
+    assert caught.value.hint == "pass --column text=NAME"
     flags = [str(tmp_path / "b.csv"), "dull", "--column", "text=words"]
-    assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # the advice works
+    assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # following the hint works
     assert (
         "no passage contains a word of the query"
         in CliRunner().invoke(app, ["search", *flags[:1], "sea", *flags[2:]]).output

@@ -1,4 +1,4 @@
-"""Scores within words, of long texts, and of minimal pairs: compared with plain loops over transformers."""
+"""Scores within words, of long texts, and of minimal pairs, compared with plain loops over transformers."""
 
 import json
 import math
@@ -33,8 +33,8 @@ def bert(tmp_path_factory):
 
 
 @pytest.mark.parametrize("architecture", [BertForMaskedLM, ModernBertForMaskedLM])
-def test_within_word_equals_a_plain_loop_over_transformers(tmp_path, architecture):
-    """As minicons' PLL_metric="within_word_l2r": later pieces of the same word, by transformers' word_ids, are masked too."""
+def test_within_word_score_equals_a_loop_over_transformers(tmp_path, architecture):
+    """Equal to PLL_metric="within_word_l2r" of minicons: later tokens of the same word, by word_ids of transformers, are masked too."""
     folder = make_folder(tmp_path, train(), architecture)
     predictor, theirs, differs = load(folder), AutoTokenizer.from_pretrained(folder), 0
     both = zip(predictor.score(TEXTS, method="within-word"), predictor.score(TEXTS), strict=True)
@@ -48,11 +48,11 @@ def test_within_word_equals_a_plain_loop_over_transformers(tmp_path, architectur
         assert score.total == near(sum(expected), 1e-4)
         assert (score.method, score.pseudo, plain.method) == ("within-word", True, "pll")
         differs += abs(score.total - plain.total) > 1e-3
-    assert differs  # so this test would notice pieces that are not hidden
+    assert differs  # otherwise unmasked tokens would pass
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
-def test_words_end_where_the_next_begins(kind):
+def test_word_boundaries_are_detected(kind):
     text = "the lakes, 北京 qz"
     (encoding,) = train(kind).encode_batch([text])
     ends = word_ends(encoding, text)
@@ -60,12 +60,12 @@ def test_words_end_where_the_next_begins(kind):
     assert all(ends[i] in (i + 1, ends[i + 1]) for i in range(len(ends) - 1))
     last = encoding.offsets.index(next(o for o in encoding.offsets if text[slice(*o)].endswith("s")))  # of "lakes"
     assert ends[last] == last + 1
-    if kind != "wordpiece":  # it has "lakes" as two pieces or one; these cut it finer
+    if kind != "wordpiece":  # wordpiece has one or two tokens for "lakes"; the others split it further
         first = next(i for i, (a, b) in enumerate(encoding.offsets) if a <= 4 < b and text[a:b].strip())
         assert ends[first] == last + 1
 
 
-def test_a_long_text_is_scored_in_windows_around_each_token(bert):
+def test_long_text_is_scored_in_windows_around_each_token(bert):
     predictor, text = load(bert), " ".join(["the lakes and she was playing"] * 20)
     t = predictor.tokenizer
     with pytest.raises(UserError, match="the model reads 64"):
@@ -82,15 +82,15 @@ def test_a_long_text_is_scored_in_windows_around_each_token(bert):
         assert score.per_token[i].logprob == near(expected, 1e-5)
 
 
-def test_a_long_text_of_a_causal_model_is_scored_with_half_a_row_before_each_token():
+def test_long_text_of_a_causal_model_is_scored_with_half_a_window_of_context():
     tokenizer = train("bpe")
     changes = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 32, "initializer_range": 0.5}
     model = Model(preset("gpt2-mini", vocab_size=tokenizer.size, **changes), ["lm"]).init(0).eval()
     predictor = Predictor(model, tokenizer, "cpu")
     text = " ".join(["the lakes and she was playing"] * 6)
     ids = tokenizer.encode(text)
-    found = predictor.score(text, overflow="window")
-    assert (len(found.per_token), found.method, found.pseudo) == (len(ids), "left-to-right", False)
+    score = predictor.score(text, overflow="window")
+    assert (len(score.per_token), score.method, score.pseudo) == (len(ids), "left-to-right", False)
     assert len(ids) > 64
     first = tokenizer.sep if tokenizer.cls is None else tokenizer.cls
     for i in (0, 5, 29, 30, 31, 50, len(ids) - 1):
@@ -98,28 +98,28 @@ def test_a_long_text_of_a_causal_model_is_scored_with_half_a_row_before_each_tok
         with torch.no_grad():
             hidden = model(torch.tensor([[first, *ids[start:i]]]))[0, -1:]
             expected = float(model.logits("lm", hidden).log_softmax(-1)[0, ids[i]])
-        assert found.per_token[i].logprob == near(expected, 1e-4), i
+        assert score.per_token[i].logprob == near(expected, 1e-4), i
 
 
 # ------------------------------------------------------------------------------------------------ minimal pairs
 
 
-def test_minimal_pairs_are_right_where_the_good_one_is_likelier(bert, tmp_path):
+def test_minimal_pair_is_correct_if_the_good_sentence_is_more_likely(bert, tmp_path):
     predictor = load(bert)
-    found = predictor.minimal_pairs(PAIRS)
-    for row, pair in zip(PAIRS, found.pairs, strict=True):
+    result = predictor.minimal_pairs(PAIRS)
+    for row, pair in zip(PAIRS, result.pairs, strict=True):
         good, bad = (predictor.score(row[key]).total for key in ("sentence_good", "sentence_bad"))
         assert (pair.good, pair.bad) == (row["sentence_good"], row["sentence_bad"])
         assert (pair.good_score, pair.bad_score) == near((good, bad), 1e-4)
         assert pair.right == (good > bad)
-    right = [pair.right for pair in found.pairs]
-    assert found.accuracy == sum(right) / 3 and found.count == 3
-    assert {name: (s.accuracy, s.count) for name, s in found.by.items()} == {
+    right = [pair.right for pair in result.pairs]
+    assert result.accuracy == sum(right) / 3 and result.count == 3
+    assert {name: (s.accuracy, s.count) for name, s in result.by.items()} == {
         "agreement": (sum(right[:2]) / 2, 2),
         "order": (float(right[2]), 1),
     }
     swapped = [{"sentence_good": r["sentence_bad"], "sentence_bad": r["sentence_good"]} for r in PAIRS]
-    assert predictor.minimal_pairs(swapped).accuracy == pytest.approx(1 - found.accuracy)
+    assert predictor.minimal_pairs(swapped).accuracy == pytest.approx(1 - result.accuracy)
     same = predictor.minimal_pairs([{"sentence_good": "the lakes", "sentence_bad": "the lakes"}])
     assert same.accuracy == 0 and same.by == {}
 
@@ -129,17 +129,17 @@ def test_minimal_pairs_are_right_where_the_good_one_is_likelier(bert, tmp_path):
         (tmp_path / "blimp" / f"{number}.jsonl").write_text(lines)
     folder = predictor.minimal_pairs(tmp_path / "blimp", method="within-word")
     assert folder.count == 3 and sorted(folder.by) == ["term 0", "term 1"] and folder.method == "within-word"
-    assert [p.good for p in folder.pairs] == [p.good for p in found.pairs]
+    assert [p.good for p in folder.pairs] == [p.good for p in result.pairs]
 
 
-def test_the_interval_is_wilsons():
+def test_accuracy_interval_equals_wilson():
     for right, n in ((8, 10), (1, 3), (500, 1000), (7, 7)):
         theirs = binomtest(right, n).proportion_ci(method="wilson")
-        found = accuracy_interval([True] * right + [False] * (n - right)).interval
-        assert found == near((theirs.low, theirs.high), 1e-3)
+        interval = accuracy_interval([True] * right + [False] * (n - right)).interval
+        assert interval == near((theirs.low, theirs.high), 1e-3)
 
 
-def test_pairs_on_the_command_line(bert, tmp_path):
+def test_minimal_pairs_command(bert, tmp_path):
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
     shown = CliRunner().invoke(app, ["score", str(bert), "--minimal-pairs", str(file)])
@@ -148,13 +148,13 @@ def test_pairs_on_the_command_line(bert, tmp_path):
     out = CliRunner().invoke(
         app, ["score", str(bert), "--minimal-pairs", str(file), "--method", "within-word", "--json"]
     )
-    found = json.loads(out.stdout)
-    assert (found["count"], found["method"], len(found["pairs"])) == (3, "within-word", 3)
-    assert found["accuracy"] == load(bert).minimal_pairs(file, "within-word").accuracy
+    result = json.loads(out.stdout)
+    assert (result["count"], result["method"], len(result["pairs"])) == (3, "within-word", 3)
+    assert result["accuracy"] == load(bert).minimal_pairs(file, "within-word").accuracy
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([], "no pairs"),
         ([{"good": "a"}], "no column for 'bad'"),
@@ -162,12 +162,12 @@ def test_pairs_on_the_command_line(bert, tmp_path):
         (["a"], "row 1: 'a' is str"),
     ],
 )
-def test_mistakes_in_pairs_are_said(bert, rows, said):
-    with pytest.raises(UserError, match=said):
+def test_invalid_pairs_raise(bert, rows, message):
+    with pytest.raises(UserError, match=message):
         load(bert).minimal_pairs(rows)
 
 
-def test_other_mistakes_are_said(bert, tmp_path):
+def test_invalid_arguments_raise(bert, tmp_path):
     with pytest.raises(UserError, match="method 'pl'"):
         load(bert).score("the", method="pl")
     with pytest.raises(UserError, match="no such file"):
@@ -179,13 +179,13 @@ def test_other_mistakes_are_said(bert, tmp_path):
         assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_perplexity_is_of_the_method(bert):
+def test_perplexity_depends_on_the_method(bert):
     score = load(bert).score("the presidents", method="within-word")
     assert score.perplexity == pytest.approx(math.exp(-score.total / len(score.per_token)))
 
 
-def test_a_file_is_scored_line_by_line_as_its_texts_are(bert, tmp_path):
-    """`unmask score MODEL text.txt` scored the file's name."""
+def test_score_command_scores_the_lines_of_a_file(bert, tmp_path):
+    """Regression test: `unmask score MODEL text.txt` scored the file name."""
     lines, table = tmp_path / "text.txt", tmp_path / "table.csv"
     lines.write_text("\n".join(TEXTS) + "\n\n", "utf-8")
     table.write_text("review\n" + "".join(f'"{text}"\n' for text in TEXTS), "utf-8")

@@ -1,4 +1,4 @@
-"""Text that the tokenizer does not know: a warning in Python, in the terminal and over HTTP, and examples that it does know."""
+"""Text that the tokenizer does not know: a warning in Python, in the terminal and over HTTP, and examples that it knows."""
 
 import asyncio
 import warnings
@@ -21,7 +21,7 @@ from unmask.recipe import TokenizerRecipe
 from unmask.server.app import make_app
 from unmask.text.tokenizer import Tokenizer
 
-STRANGE = "我们今天去看电影。"
+UNKNOWN = "我们今天去看电影。"
 KNOWN = FACTS[0]
 TEXTS = {
     "en": "The old president of the united states opened his garden to the dogs and ran about the state of the union .",
@@ -31,12 +31,12 @@ TEXTS = {
 }
 
 
-def trained(language: str, kind: str) -> Tokenizer:
+def train_tokenizer(language: str, kind: str) -> Tokenizer:
     settings = TokenizerRecipe(type=kind, vocab_size=261 if kind == "byte" else 0, min_frequency=1, lowercase=False)
     return Tokenizer.train([TEXTS[language]] * 50, settings)
 
 
-def share(tokenizer: Tokenizer, text: str) -> float:
+def unknown_share(tokenizer: Tokenizer, text: str) -> float:
     return unknown_fraction(tokenizer, tokenizer.encode(text))
 
 
@@ -55,27 +55,27 @@ def models(folder: Path) -> dict[str, Predictor]:
     return {name: unmask.load(folder / name) for name in ("mlm", "gpt", "classify", "rank")}
 
 
-# ------------------------------------------------------------------------------------------------------------ measure
+# ------------------------------------------------------------------------------------------------------------ fraction
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "char"])
-def test_a_foreign_text_is_unknown_and_ones_own_is_not(kind: str) -> None:
-    english = trained("en", kind)
-    assert share(english, TEXTS["en"]) == 0 and share(english, "") == 0
-    assert share(english, STRANGE) > 0.9  # unigram makes one token of it all
-    assert share(english, "我们, 今天. 去看; 电影!") >= WARN_FRACTION  # punctuation does not count
-    assert share(english, "the president of the 电影") < WARN_FRACTION
+def test_foreign_text_is_unknown_and_training_text_is_not(kind: str) -> None:
+    english = train_tokenizer("en", kind)
+    assert unknown_share(english, TEXTS["en"]) == 0 and unknown_share(english, "") == 0
+    assert unknown_share(english, UNKNOWN) > 0.9  # unigram encodes it as one token
+    assert unknown_share(english, "我们, 今天. 去看; 电影!") >= WARN_FRACTION  # punctuation is not counted
+    assert unknown_share(english, "the president of the 电影") < WARN_FRACTION
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte"])
-def test_where_nothing_is_unknown_nothing_is_said(kind: str) -> None:
-    assert share(trained("en", kind), STRANGE) == 0
+def test_byte_level_tokenizers_know_every_text(kind: str) -> None:
+    assert unknown_share(train_tokenizer("en", kind), UNKNOWN) == 0
 
 
-def test_an_unknown_token_that_also_ends_texts_is_no_sign(models: dict[str, Predictor]) -> None:
+def test_unk_token_that_equals_the_end_token_is_not_counted(models: dict[str, Predictor]) -> None:
     tokenizer = models["gpt"].tokenizer
     assert tokenizer.unk == tokenizer.sep
-    assert share(tokenizer, tokenizer.token(tokenizer.unk) * 5) == 0
+    assert unknown_share(tokenizer, tokenizer.token(tokenizer.unk) * 5) == 0
 
 
 # ------------------------------------------------------------------------------------------------------------- Python
@@ -99,12 +99,10 @@ METHODS: dict[str, tuple[str, Callable[[Predictor, str], Any]]] = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_warns_of_a_text_that_is_unknown_and_of_no_other(
-    method: str, models: dict[str, Predictor]
-) -> None:
+def test_every_method_warns_only_for_unknown_text(method: str, models: dict[str, Predictor]) -> None:
     name, call = METHODS[method]
     with pytest.warns(UnknownTextWarning, match=r"% of the words of .* are unknown to the model \(\[UNK\]\)") as caught:
-        call(models[name], STRANGE)
+        call(models[name], UNKNOWN)
     assert len([w for w in caught if w.category is UnknownTextWarning]) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnknownTextWarning)
@@ -119,21 +117,21 @@ def test_every_method_warns_of_a_text_that_is_unknown_and_of_no_other(
     [["fill", "mlm", "{} [MASK]"], ["score", "mlm", "{}"], ["predict", "classify", "{}"], ["predict", "classify", "{}", "--json"]],
     ids=["fill", "score", "predict", "json"],
 )  # fmt: skip
-def test_the_terminal_warns_each_time(arguments: list[str], folder: Path) -> None:
+def test_terminal_warns_on_every_call(arguments: list[str], folder: Path) -> None:
     verb, model, *rest = arguments
-    for text, warned in ((STRANGE, True), (STRANGE, True), (KNOWN, False)):
-        found = CliRunner().invoke(app, [verb, str(folder / model), *(part.format(text) for part in rest)])
-        assert found.exit_code == 0, found.output
-        assert ("warning: 100% of the words of the text are unknown" in found.stderr) == warned, found.stderr
-        assert "unknown to the model" not in found.stdout
+    for text, warned in ((UNKNOWN, True), (UNKNOWN, True), (KNOWN, False)):
+        result = CliRunner().invoke(app, [verb, str(folder / model), *(part.format(text) for part in rest)])
+        assert result.exit_code == 0, result.output
+        assert ("warning: 100% of the words of the text are unknown" in result.stderr) == warned, result.stderr
+        assert "unknown to the model" not in result.stdout
 
 
 # --------------------------------------------------------------------------------------------------------------- HTTP
 
 
-def test_a_header_warns_over_http(models: dict[str, Predictor]) -> None:
+def test_http_response_has_a_warning_header(models: dict[str, Predictor]) -> None:
     served = make_app({name: models[name] for name in ("mlm", "classify", "gpt")}, allowed_hosts=None)
-    asked: dict[str, Callable[[str], Any]] = {
+    requests: dict[str, Callable[[str], Any]] = {
         "/models/mlm": lambda text: {"inputs": f"{text} [MASK]"},
         "/models/classify": lambda text: {"inputs": [KNOWN, text]},
         "/v1/embeddings": lambda text: {"input": text, "model": "mlm"},
@@ -144,13 +142,13 @@ def test_a_header_warns_over_http(models: dict[str, Predictor]) -> None:
 
     async def main() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://a") as client:
-            for path, body in asked.items():
-                found = await client.post(path, json=body(STRANGE))
-                assert found.status_code == 200, found.text
-                assert found.headers["x-unmask-warning"].startswith("unknown_tokens: 100% of the words of"), path
+            for path, body in requests.items():
+                response = await client.post(path, json=body(UNKNOWN))
+                assert response.status_code == 200, response.text
+                assert response.headers["x-unmask-warning"].startswith("unknown_tokens: 100% of the words of"), path
                 assert "x-unmask-warning" not in (await client.post(path, json=body(KNOWN))).headers, path
-            found = await client.post("/models/gpt", json={"inputs": STRANGE, "parameters": {"max_new_tokens": 1}})
-            assert found.status_code == 200 and "x-unmask-warning" not in found.headers
+            response = await client.post("/models/gpt", json={"inputs": UNKNOWN, "parameters": {"max_new_tokens": 1}})
+            assert response.status_code == 200 and "x-unmask-warning" not in response.headers
 
     try:
         asyncio.run(main())
@@ -163,16 +161,16 @@ def test_a_header_warns_over_http(models: dict[str, Predictor]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "char", "bpe"])
-def test_examples_are_in_a_language_of_the_model(kind: str) -> None:
-    assert languages(trained("en", kind))[0] == "en"
-    assert languages(trained("zh", kind)) == ["zh"]
+def test_examples_are_in_a_language_that_the_model_knows(kind: str) -> None:
+    assert languages(train_tokenizer("en", kind))[0] == "en"
+    assert languages(train_tokenizer("zh", kind)) == ["zh"]
     for other in ("ru", "protein"):
-        tokenizer = trained(other, kind)
+        tokenizer = train_tokenizer(other, kind)
         assert languages(tokenizer) == []
         words = vocabulary_words(tokenizer)
-        assert len(words) == 8 and share(tokenizer, join_words(tokenizer, words)) == 0
+        assert len(words) == 8 and unknown_share(tokenizer, join_words(tokenizer, words)) == 0
         assert set("".join(words)) <= set(TEXTS[other])
 
 
-def test_bytes_know_every_text() -> None:
-    assert languages(trained("ru", "byte")) == ["en"]
+def test_byte_tokenizer_examples_are_in_english() -> None:
+    assert languages(train_tokenizer("ru", "byte")) == ["en"]

@@ -1,4 +1,4 @@
-"""Folders that transformers wrote, tiny and with random weights, for comparing what a Predictor answers with its classes."""
+"""Tiny model directories with random weights, written by transformers, to compare a Predictor with the classes of transformers."""
 
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ def train(kind: str = "wordpiece", **settings: Any) -> Tokenizer:
 
 
 def make_folder(folder: Path, tokenizer: Tokenizer, architecture: Any, spread: float = 0.6, **more: Any) -> Path:
-    """A folder that transformers wrote: random weights, wide enough apart that candidates are far from equal."""
+    """Save a random model with transformers; the weights have a large spread, so that candidate probabilities differ clearly."""
     shape = {
         "vocab_size": tokenizer.size + 5,  # padded, as many vocabularies are
         "hidden_size": 32,
@@ -57,6 +57,6 @@ masked_lm = cache(lambda folder: AutoModelForMaskedLM.from_pretrained(folder).ev
 
 
 def logits_of(folder: Path, ids: list[int]) -> torch.Tensor:
-    """(T, V) by transformers, one text, no padding."""
+    """Reference logits (T, V) of transformers for one text without padding."""
     with torch.inference_mode():
         return masked_lm(folder)(torch.tensor([ids])).logits[0].double()

@@ -1,4 +1,4 @@
-"""Word boundaries: raw text is split as the training file has its words."""
+"""Word boundaries: raw text is split into words as in the training file."""
 
 import json
 from itertools import pairwise
@@ -10,28 +10,28 @@ from unmask.tasks.tag.boundaries import Boundaries
 from unmask.text.segmentation import split_words
 
 
-def spaced(*sentences: str) -> list[tuple[str, list[list[int]]]]:
-    """Sentences of a column file: a word between blanks."""
+def with_spaces(*sentences: str) -> list[tuple[str, list[list[int]]]]:
+    """Return sentences of a column file, in which words are separated by spaces."""
     return [join_words(s.split(), [True] * len(s.split())) for s in sentences]
 
 
-def glued(*sentences: str) -> list[tuple[str, list[list[int]]]]:
-    """Sentences with their true spacing, as CoNLL-U has them: `|` where words touch."""
+def with_original_spacing(*sentences: str) -> list[tuple[str, list[list[int]]]]:
+    """Return sentences with their original spacing, as in CoNLL-U; `|` joins words without a space."""
     out = []
     for s in sentences:
         words = s.replace("|", " | ").split()
-        kept = [w for w in words if w != "|"]
+        without_marks = [w for w in words if w != "|"]
         touches = [n + 1 < len(words) and words[n + 1] == "|" for n, w in enumerate(words) if w != "|"]
-        out.append(join_words(kept, [not t for t in touches]))
+        out.append(join_words(without_marks, [not t for t in touches]))
     return out
 
 
-def cut(learnt: dict | None, text: str) -> list[str]:
-    stored = json.loads(json.dumps(learnt))  # as it comes out of unmask.json
+def split(fitted: dict | None, text: str) -> list[str]:
+    stored = json.loads(json.dumps(fitted))  # as stored in unmask.json
     return [text[a:b] for a, b in Boundaries(stored)(text)]
 
 
-KEEPS = spaced(
+KEEPS = with_spaces(
     "Bre-X fell in the U.S. , said Mr. Lee of Acme Inc. .",
     "The U.S. and the U.N. met Mr. Lee .",
     "A well-known man - the boss of Acme Inc. - left .",
@@ -40,53 +40,66 @@ KEEPS = spaced(
 )
 
 
-def test_a_file_that_keeps_hyphens_and_stops() -> None:
-    learnt = Boundaries.fit(KEEPS)
+def test_hyphens_and_periods_are_kept_as_in_the_training_file() -> None:
+    fitted = Boundaries.fit(KEEPS)
     text = "Bre-Y, of the U.K., paid Mr. Lee (of Acme Inc.) 2,000."
-    assert cut(learnt, text) == [
+    assert split(fitted, text) == [
         "Bre-Y", ",", "of", "the", "U.K.", ",", "paid", "Mr.", "Lee", "(", "of", "Acme", "Inc.", ")", "2,000", ".",
     ]  # fmt: skip
-    for own, words in KEEPS:  # its own sentences have its own words
-        assert Boundaries(learnt)(own) == words
+    for sentence, words in KEEPS:  # the training sentences are split as in the file
+        assert Boundaries(fitted)(sentence) == words
 
 
-def test_a_file_that_splits_them() -> None:
-    apart = spaced("Bre - X fell in the U . S .", "A well - known man is n't here , it 's said .", "Ann 's it 's")
-    assert cut(Boundaries.fit(apart), "Well-to-do U.K. men wasn't, he's") == [
+def test_hyphens_and_periods_are_split_as_in_the_training_file() -> None:
+    training = with_spaces(
+        "Bre - X fell in the U . S .", "A well - known man is n't here , it 's said .", "Ann 's it 's"
+    )
+    assert split(Boundaries.fit(training), "Well-to-do U.K. men wasn't, he's") == [
         "Well", "-", "to", "-", "do", "U", ".", "K", ".", "men", "was", "n't", ",", "he", "'s",
     ]  # fmt: skip
 
 
-def test_true_spacing_is_taken_where_the_file_has_it() -> None:
-    known = glued("I do|n't like e-mail|, he said|.", "It|'s Ann|'s|!", "You can|not|.", "He is|n't|.", "A x-ray|.")
-    assert cut(Boundaries.fit(known), "She doesn't, Bob's cannot e-mail.") == [
+def test_original_spacing_is_used_if_available() -> None:
+    training = with_original_spacing(
+        "I do|n't like e-mail|, he said|.", "It|'s Ann|'s|!", "You can|not|.", "He is|n't|.", "A x-ray|."
+    )
+    assert split(Boundaries.fit(training), "She doesn't, Bob's cannot e-mail.") == [
         "She", "does", "n't", ",", "Bob", "'s", "can", "not", "e-mail", ".",
     ]  # fmt: skip
 
 
-def test_chinese_characters_and_words() -> None:
+def test_chinese_is_split_into_characters_or_words() -> None:
     by_character = Boundaries.fit([join_words(list("我在NBA看2012年"), [False] * 11)])
-    assert cut(by_character, "北京CBA, 3月") == ["北", "京", "C", "B", "A", ",", "3", "月"]
-    by_word = Boundaries.fit(glued("我们|喜欢|北京|。", "他们|喜欢|上海|。"))
-    assert cut(by_word, "我们喜欢上海。") == ["我们", "喜欢", "上海", "。"]
+    assert split(by_character, "北京CBA, 3月") == ["北", "京", "C", "B", "A", ",", "3", "月"]
+    by_word = Boundaries.fit(with_original_spacing("我们|喜欢|北京|。", "他们|喜欢|上海|。"))
+    assert split(by_word, "我们喜欢上海。") == ["我们", "喜欢", "上海", "。"]
 
 
-def test_without_anything_learnt() -> None:
+def test_default_boundaries_without_fitted_state() -> None:
     assert Boundaries.fit([]) is None
     text = "Bre-X, U.S. 👨‍👩‍👧 北京 cafe\u0301"
-    assert Boundaries(None)(text) == split_words(text)  # a folder of an older version
-    assert cut({}, text) == ["Bre-X", ",", "U.S", ".", "👨‍👩‍👧", "北", "京", "cafe\u0301"]  # another program's folder
+    assert Boundaries(None)(text) == split_words(text)  # a model directory of an older version
+    assert split({}, text) == [
+        "Bre-X",
+        ",",
+        "U.S",
+        ".",
+        "👨‍👩‍👧",
+        "北",
+        "京",
+        "cafe\u0301",
+    ]  # a model directory of another program
 
 
 @pytest.mark.parametrize(
     "text", ["", "  ", "a" * 5000, "!" * 5000, "a-" * 2500, "\u200d\ufe0f", "a\u0301-b", "\x00a.b"]
 )
 def test_no_character_is_lost(text: str) -> None:
-    for learnt in (None, {}, Boundaries.fit(KEEPS)):
-        words = Boundaries(learnt)(text)
+    for fitted in (None, {}, Boundaries.fit(KEEPS)):
+        words = Boundaries(fitted)(text)
         assert "".join(text[a:b] for a, b in words) == "".join(text.split())
         assert all(a < b for a, b in words) and all(x[1] <= y[0] for x, y in pairwise(words))
 
 
-def test_borders_cut_words_too() -> None:
+def test_given_offsets_split_words() -> None:
     assert Boundaries({})("NewYork-based", [3, 7]) == [[0, 3], [3, 7], [7, 13]]

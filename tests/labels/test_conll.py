@@ -1,4 +1,4 @@
-"""Files of words and tags, and of texts and spans: read with the place of every word; every fault has its file and line."""
+"""Files of words and tags, and of texts and spans: words are read with their offsets, and every error is reported with file and line."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from unmask.tasks.tag.task import Tag
 def read(
     path: Path, text: str | list[Any], labeled: bool = True, **settings: Any
 ) -> tuple[list[Record], list[Finding]]:
-    """Records and findings of a file of that text, or of these JSON lines."""
+    """Return the records and findings of a file with this text or these JSON lines."""
     path.write_text(text if isinstance(text, str) else "".join(json.dumps(x) + "\n" for x in text), "utf-8")
     task = Recipe.build({"task": settings}).task
     findings: list[Finding] = []
@@ -31,18 +31,18 @@ def marked(record: Record) -> list[tuple[str, str]]:
     return [(record["text"][s["start"] : s["end"]], s["label"]) for s in record["spans"]]
 
 
-def where(findings: list[Finding]) -> list[tuple[str, str]]:
-    """(line, kind) of what is wrong."""
+def line_and_kind(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Return (line, kind) of the findings."""
     return [(f.location.rpartition(":")[2], f.kind) for f in findings]
 
 
-def test_a_letter_without_its_label_is_found(tmp_path: Path) -> None:
+def test_tag_prefix_without_a_label_is_reported(tmp_path: Path) -> None:
     _, findings = read(tmp_path / "a.conll", "New\tB\nYork\tI-loc\nis\tO\n\nAnn\tB-per\n")
-    assert where([f for f in findings if f.error]) == [("1", "tag")] and "B-LABEL" in findings[0].hint
+    assert line_and_kind([f for f in findings if f.error]) == [("1", "tag")] and "B-LABEL" in findings[0].hint
     assert not [f for f in read(tmp_path / "b.conll", "New\tB\nYork\tI\nis\tO\n")[1] if f.error]
 
 
-def test_columns_by_tabs_and_by_blanks(tmp_path: Path) -> None:
+def test_columns_separated_by_tabs_or_spaces(tmp_path: Path) -> None:
     tabs = "-DOCSTART-\tO\n\n# id = 7\nNew York\tB-loc\n#\tO\n\t\nBob\tB-per\n"
     records, findings = read(tmp_path / "a.conll", tabs)
     assert not findings and [words(r) for r in records] == [["New York", "#"], ["Bob"]]
@@ -64,7 +64,7 @@ def test_columns_by_tabs_and_by_blanks(tmp_path: Path) -> None:
     assert words(read(tmp_path / "c.conll", "Bob\nleft\n", labeled=False)[0][0]) == ["Bob", "left"]
 
 
-def test_chinese_characters_stand_without_blanks(tmp_path: Path) -> None:
+def test_chinese_characters_are_joined_without_spaces(tmp_path: Path) -> None:
     plain = "北\tB-loc\n京\tI-loc\n有\tO\nN\tO\nB\tO\nA\tO\n。\tO\n"
     records, findings = read(tmp_path / "a.conll", plain)
     assert not findings and records[0]["text"] == "北京有NBA。" and marked(records[0]) == [("北京", "loc")]
@@ -72,7 +72,7 @@ def test_chinese_characters_stand_without_blanks(tmp_path: Path) -> None:
     tagged = "".join(f"{w}\t{'B-loc' if n == 8 else 'I-loc' if n == 9 else 'O'}\n" for n, w in enumerate(places))
     records, findings = read(tmp_path / "weibo.conll", tagged)
     assert records[0]["text"] == "科技全方位资讯在北京20，" and marked(records[0]) == [("北京", "loc")]
-    assert where(findings) == [("1", "segments")] and not findings[0].error
+    assert line_and_kind(findings) == [("1", "segments")] and not findings[0].error
     records, findings = read(tmp_path / "b.conll", "MP3\tO\nA4\tO\n" * 10)  # words that end in digits are words
     assert not findings and words(records[0])[0] == "MP3"
 
@@ -107,39 +107,39 @@ def test_universal_dependencies(tmp_path: Path) -> None:
     assert read(tmp_path / "b.conllu", without, columns={"tag": "lemma"})[0][0]["tags"][:2] == ["do", "not"]
     wrong = UNIVERSAL.replace("# text = Don't", "# text = Do not").replace("3\tsell\tsell\tVERB", "3\tsell\tVERB")
     records, findings = read(tmp_path / "c.conllu", wrong)
-    assert where(findings) == [("7", "columns"), ("5", "text")] and [f.error for f in findings] == [True, False]
+    assert line_and_kind(findings) == [("7", "columns"), ("5", "text")] and [f.error for f in findings] == [True, False]
 
 
-def test_faults_of_columns(tmp_path: Path) -> None:
+def test_column_errors_are_reported(tmp_path: Path) -> None:
     text = "Bob\tB-per\nof\nNew\tI-loc\nYork\tX-loc\n\tO\n.\t\nA\tB\tC\n!\tO\n"
     _, findings = read(tmp_path / "a.conll", text)
-    assert sorted(where(findings)) == [
+    assert sorted(line_and_kind(findings)) == [
         ("2", "columns"), ("3", "order of tags"), ("4", "tag"), ("5", "no word"), ("6", "no tag"), ("7", "columns"),
     ]  # fmt: skip
     assert [f.error for f in findings if f.kind == "order of tags"] == [False]
 
 
-def test_an_i_without_b_is_repaired_or_refused(tmp_path: Path) -> None:
+def test_i_tag_without_b_tag_is_repaired_or_rejected(tmp_path: Path) -> None:
     text = "in\tO\nNew\tI-loc\nYork\tI-loc\nBob\tB-per\n"
     records, findings = read(tmp_path / "a.conll", text)
     assert records[0]["tags"] == ["O", "B-loc", "I-loc", "B-per"] and marked(records[0])[0] == ("New York", "loc")
-    assert where(findings) == [("2", "order of tags")] and not findings[0].error
+    assert line_and_kind(findings) == [("2", "order of tags")] and not findings[0].error
     _, findings = read(tmp_path / "a.conll", text, tag={"invalid_tags": "error"})
     assert str(findings[0]).endswith("a.conll:2: I-loc after O (BIO); B- begins an entity") and findings[0].error
     _, findings = read(
         tmp_path / "b.conll", "New\tB-loc\nYork\tE-loc\nBob\tB-per\nx\tO\n", tag={"invalid_tags": "error"}
     )
-    assert where(findings) == [("4", "order of tags")]
+    assert line_and_kind(findings) == [("4", "order of tags")]
     records, findings = read(
         tmp_path / "c.conll", "New\tI-loc\nYork\tI-loc\nRome\tB-loc\n", tag={"invalid_tags": "error"}
     )
-    assert records[0]["tags"] == ["B-loc", "I-loc", "B-loc"]  # IOB1 is no fault, but said
-    assert where(findings) == [("1", "scheme")] and not findings[0].error
+    assert records[0]["tags"] == ["B-loc", "I-loc", "B-loc"]  # IOB1 is valid, but reported
+    assert line_and_kind(findings) == [("1", "scheme")] and not findings[0].error
     records, findings = read(tmp_path / "d.conll", text, tag={"scheme": "none"})
     assert not findings and records[0]["tags"][1] == "I-loc" and "spans" not in records[0]
 
 
-def test_spans_in_three_spellings(tmp_path: Path) -> None:
+def test_spans_in_three_formats(tmp_path: Path) -> None:
     lines = [
         {"text": "a 👨‍👩‍👧 in Rome", "spans": [{"start": 11, "end": 15, "label": "loc", "text": "Rome"}]},
         {"text": "Rome", "spans": [[0, 4, "loc"]]},
@@ -156,7 +156,7 @@ def test_spans_in_three_spellings(tmp_path: Path) -> None:
         assert [task for task in TASKS.names() if TASKS[task].SPEC.data_format.matches(source)] == ["tag"]
 
 
-def test_faults_of_spans(tmp_path: Path) -> None:
+def test_span_errors_are_reported(tmp_path: Path) -> None:
     def span(start: Any, end: Any, **more: Any) -> dict[str, Any]:
         return {"start": start, "end": end, "label": "loc"} | more
 
@@ -173,17 +173,17 @@ def test_faults_of_spans(tmp_path: Path) -> None:
     ]
     lines = [{"text": "Rome 😀 Paris", "spans": spans} for spans, _ in wrong]
     _, findings = read(tmp_path / "a.jsonl", lines)
-    assert where(findings) == [(str(n), kind) for n, (_, kind) in enumerate(wrong, 1)]
+    assert line_and_kind(findings) == [(str(n), kind) for n, (_, kind) in enumerate(wrong, 1)]
     assert all(f.error and f.hint for f in findings)
     assert "its text is at 7–12" in str(findings[5])
     _, findings = read(tmp_path / "b.jsonl", [{"text": "NewYork", "spans": [span(0, 3)]}])
-    assert where(findings) == [("1", "cut word")] and not findings[0].error
+    assert line_and_kind(findings) == [("1", "cut word")] and not findings[0].error
 
 
 def test_lists_of_words_and_tags(tmp_path: Path) -> None:
     rows: list[Any] = [{"tokens": ["in", "Rome", "."], "ner_tags": [0, 1, 0]}]
     records, findings = read(tmp_path / "a.jsonl", rows)
-    assert where(findings) == [("1", "numbers")] and not records
+    assert line_and_kind(findings) == [("1", "numbers")] and not records
     records, findings = read(tmp_path / "a.jsonl", rows, labels=["O", "B-loc", "I-loc"])
     assert not findings and marked(records[0]) == [("Rome", "loc")] and records[0]["text"] == "in Rome ."
     rows = [{"tokens": ["in", "Rome", "."], "tags": ["ADP", "PROPN", "PUNCT"], "text": "in Rome."}]
@@ -191,25 +191,28 @@ def test_lists_of_words_and_tags(tmp_path: Path) -> None:
         tmp_path / "b.jsonl", [*rows, {"tokens": ["a"], "tags": []}, {"tokens": "a b", "tags": []}]
     )
     assert records[0]["text"] == "in Rome." and words(records[0]) == ["in", "Rome", "."]
-    assert where(findings) == [("2", "columns"), ("3", "no words")]
+    assert line_and_kind(findings) == [("2", "columns"), ("3", "no words")]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
-    found: list[Finding] = []
-    source = open_source(str(tmp_path / "c.parquet"), found)
-    assert Tag.SPEC.data_format.read(source, Recipe().task, found)[0]["tags"] == rows[0]["tags"] and not found
+    parquet_findings: list[Finding] = []
+    source = open_source(str(tmp_path / "c.parquet"), parquet_findings)
+    assert (
+        Tag.SPEC.data_format.read(source, Recipe().task, parquet_findings)[0]["tags"] == rows[0]["tags"]
+        and not parquet_findings
+    )
     assert Tag.SPEC.data_format.matches(source)
 
 
-def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
+def test_format_is_recognized_from_the_content(tmp_path: Path) -> None:
     for name, text, tag in [
         ("a.txt", "Bob\tB-per\nleft\tO\n", True),
         (
             "f.txt",
             "Bob\tB-per\nleft\tO\nfor\tO\nRome\n\nAnn\tB-per\nwaits\tO\n",
             True,
-        ),  # a ragged line is a fault, not another file
+        ),  # a ragged line is an error, not another format
         ("b.txt", "A text of words .\nAnother of five words .\n", False),
         ("c.txt", UNIVERSAL, True),
         ("d.csv", "text,label\nwhat a film,pos\n", False),
@@ -223,16 +226,16 @@ def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     assert [r["tags"] for r in records] == [["B-per", "O"], ["B-per"]] and not findings
     with pytest.raises(UserError, match=r"from the first line on.*\n?.*mv .*h.csv .*h.conll"):
         read(tmp_path / "h.csv", "Bob,B-per\nleft,O\nAnn,B-per\n")
-    texts = tmp_path / "i.csv"  # labels that look like tags, of texts
+    texts = tmp_path / "i.csv"  # texts with labels that look like tags
     texts.write_text("".join(f"a text of words {n},{'BO'[n % 2]}\n" for n in range(30)))
     assert not Tag.SPEC.data_format.matches(open_source(str(texts), []))
     records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labeled=False)
     assert [r["text"] for r in records] == ["A text of words .", "Another."] and not findings
 
 
-def test_two_stray_b_tags_among_many_leave_the_scheme_iob1(tmp_path: Path) -> None:
+def test_a_few_stray_b_tags_do_not_change_the_iob1_scheme(tmp_path: Path) -> None:
     text = "New\tI-loc\nYork\tI-loc\nand\tO\nBob\tI-per\n\n" * 500 + "in\tO\nRome\tB-loc\n\nParis\tB-loc\nfell\tO\n"
     records, findings = read(tmp_path / "a.conll", text)
     assert [f.kind for f in findings] == ["scheme", "order of tags", "order of tags"]
-    assert [where(findings)[n][0] for n in (1, 2)] == ["2502", "2504"]
+    assert [line_and_kind(findings)[n][0] for n in (1, 2)] == ["2502", "2504"]
     assert records[0]["tags"] == ["B-loc", "I-loc", "O", "B-per"] and records[-2]["tags"] == ["O", "B-loc"]

@@ -1,4 +1,4 @@
-"""The data doctor's checks on records of every task's shape: what is said, what is not, and how much of it."""
+"""Checks of `unmask doctor` on records of every task: which findings are reported, and how many."""
 
 import random
 import time
@@ -23,11 +23,11 @@ def records(*rows: tuple[str, Any], file: str = "a.csv") -> list[dict[str, Any]]
     return [{"location": f"{file}:{n}", "text": text, "label": label} for n, (text, label) in enumerate(rows, 2)]
 
 
-def kinds(found: list[Finding]) -> list[str]:
-    return [finding.kind for finding in found]
+def kinds(findings: list[Finding]) -> list[str]:
+    return [finding.kind for finding in findings]
 
 
-def test_several_labels_and_numbers_are_not_taken_for_one_label() -> None:
+def test_multi_label_and_numeric_labels_are_recognized() -> None:
     several = records(*[(f"t {n}", ["a", "b"] if n % 2 else ["a"]) for n in range(40)])
     assert check_records({"train": several}, CLASSIFY) == []
     unknown = check_records({"train": several, "test": records(("x", ["a", "c"]), file="b.csv")}, CLASSIFY)
@@ -36,14 +36,14 @@ def test_several_labels_and_numbers_are_not_taken_for_one_label() -> None:
     assert check_records({"train": numbers, "test": records(("x", 0.31))}, CLASSIFY) == []
 
 
-def test_the_order_of_several_labels_is_no_contradiction() -> None:
-    found = check_records(
+def test_order_of_labels_is_not_a_contradiction() -> None:
+    findings = check_records(
         {"train": records(("t", ["a", "b"]), ("t", ["b", "a"]), ("u", ["a"]), ("v", ["b"]))}, CLASSIFY
     )
-    assert kinds(found) == ["duplicate"]
+    assert kinds(findings) == ["duplicate"]
 
 
-def test_a_pair_is_asked_as_a_whole() -> None:
+def test_contradictions_compare_both_texts_of_a_pair() -> None:
     rows = records(("p", "yes"), ("p", "no"))
     rows[0]["pair"], rows[1]["pair"] = "one", "two"
     assert check_records({"train": rows}, CLASSIFY) == []
@@ -72,8 +72,8 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("task", SHAPES)
-def test_every_task_s_records(task: str) -> None:
-    """Good ones: nothing found. The same in test: leakage. Twice: a duplicate."""
+def test_checks_on_records_of_every_task(task: str) -> None:
+    """Valid records have no findings, the same records in the test set are leakage, and repeated ones are duplicates."""
     kind = TASKS[task].SPEC
     train = [{"location": f"a:{n}", **row} for n, row in enumerate(SHAPES[task], 1)]
     assert check_records({"train": train}, kind) == []
@@ -83,7 +83,7 @@ def test_every_task_s_records(task: str) -> None:
     assert kinds(same) == ["same file"] and same[0].error
 
 
-def test_tags_of_a_test_file_that_train_does_not_have() -> None:
+def test_test_tags_missing_from_train_are_reported() -> None:
     train = [{"location": f"a:{n}", **row} for n, row in enumerate(SHAPES["tag"], 1)]
     odd = [{"location": "b:1", "text": "x y", "spans": [{"start": 0, "end": 1, "label": "ORG"}]}]
     assert [
@@ -91,7 +91,7 @@ def test_tags_of_a_test_file_that_train_does_not_have() -> None:
     ]
 
 
-def test_few_lines_of_each_kind_errors_last() -> None:
+def test_findings_are_condensed_per_kind_with_errors_last() -> None:
     findings = [Finding(f"a.csv:{n}", f"text {n} is odd", error=False) for n in range(500)]
     findings += [Finding(f"a.csv:{n}", "no label", kind="no label") for n in range(4)]
     shown = condense(findings, 3)
@@ -100,25 +100,25 @@ def test_few_lines_of_each_kind_errors_last() -> None:
     rows = as_rows(findings, 100)
     assert len(rows) == 4 + 101 and set(rows[0]) == {"location", "message", "hint", "error", "kind", "count"}
     assert len(as_rows(findings)) == 504
-    for given in (findings, from_rows(rows)):  # what a run keeps says as much
-        odd, lacking = by_kind(given)
-        assert (odd.count, odd.locations, lacking.count) == (500, ("a.csv:0", "a.csv:1", "a.csv:2"), 4)
-        assert str(lacking) == "4 × no label: a.csv:0: no label; also a.csv:1, a.csv:2 …"
+    for items in (findings, from_rows(rows)):  # the stored rows contain the same information
+        odd, missing = by_kind(items)
+        assert (odd.count, odd.locations, missing.count) == (500, ("a.csv:0", "a.csv:1", "a.csv:2"), 4)
+        assert str(missing) == "4 × no label: a.csv:0: no label; also a.csv:1, a.csv:2 …"
 
 
-def test_the_most_serious_kind_comes_last() -> None:
-    """Copies within a file are harmless beside test records that were learnt."""
+def test_most_serious_kind_is_listed_last() -> None:
+    """Duplicates within a file are harmless compared with test records that occur in the training set."""
     train = records(*[(f"film {n}", "xy"[n % 2]) for n in range(40)], ("film 0", "x"), ("film 1", "x"))
     dev = records(("film 2", "x"), ("new", "y"), file="d.csv")
     test = records(("film 3", "y"), ("film 4", "x"), ("other", "z"), file="t.csv")
-    found = check_records({"train": train, "dev": dev, "test": test}, CLASSIFY)
-    groups = by_kind(found)
+    findings = check_records({"train": train, "dev": dev, "test": test}, CLASSIFY)
+    groups = by_kind(findings)
     assert [g.first.kind for g in groups] == ["duplicate", "contradiction", "dev leakage", "leakage", "unknown label"]
     assert [g.serious for g in groups] == [False, False, True, True, True] and groups[3].count == 2
-    assert [row["kind"] for row in as_rows(found)] == [g.first.kind for g in groups for _ in range(g.count)]
+    assert [row["kind"] for row in as_rows(findings)] == [g.first.kind for g in groups for _ in range(g.count)]
 
 
-def test_a_file_of_findings_that_somebody_changed() -> None:
+def test_invalid_rows_in_a_findings_file_are_tolerated() -> None:
     rows = [
         1,
         "x",
@@ -130,7 +130,7 @@ def test_a_file_of_findings_that_somebody_changed() -> None:
     assert [f.count for f in from_rows(rows)] == [1, 1, 1] and len(by_kind(from_rows(rows))) == 3
 
 
-def test_writing_that_only_looks_like_a_wrong_encoding() -> None:
+def test_valid_text_is_not_reported_as_mojibake() -> None:
     for good in ("Ãlvaro", "São Paulo", "â la carte", "naïve café", "Â Ñ", "日本語", "€ 5 – ok", "Ångström"):
         assert not MOJIBAKE.search(good), good
     for text in ("é", "ü", "’", "“", "–", "…", "ñ"):
@@ -148,7 +148,7 @@ def test_writing_that_only_looks_like_a_wrong_encoding() -> None:
         ("label,text\nlabel,a text about labels\nother,b\n", True),
     ],
 )
-def test_headers(content: str, is_header: bool, tmp_path: Path) -> None:
+def test_header_is_detected(content: str, is_header: bool, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(content)
     findings: list[Finding] = []
     source = open_source(str(tmp_path / "a.csv"), findings)
@@ -162,26 +162,26 @@ def test_json_has_no_header(tmp_path: Path) -> None:
     assert open_source(str(tmp_path / "a.jsonl"), findings).columns == ["1", "0"] and findings == []
 
 
-def test_length_is_measured_by_the_model_s_tokens() -> None:
+def test_lengths_are_measured_in_tokens_of_the_model() -> None:
     tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(type="char"))
     rows = records(*[("ab" * (40 if n % 4 == 0 else 4), "x") for n in range(40)])
-    (found,) = check_lengths(rows, CLASSIFY, tokenizer, 32, "read in windows")
-    assert found.message.startswith("25.0% of the records have more than 30 tokens (the longest 80)")
-    assert found.location == "a.csv:2" and not found.error
+    (findings,) = check_lengths(rows, CLASSIFY, tokenizer, 32, "read in windows")
+    assert findings.message.startswith("25.0% of the records have more than 30 tokens (the longest 80)")
+    assert findings.location == "a.csv:2" and not findings.error
     assert check_lengths(rows, CLASSIFY, tokenizer, 128, "") == []
 
 
-def test_roles_by_name_and_given() -> None:
+def test_splits_are_assigned_by_file_name_or_argument() -> None:
     assert assign_splits(["x.csv"], {})["train"] == ["x.csv"]
     assert assign_splits(["only-test.csv"], {}) == {"train": ["only-test.csv"], "dev": [], "test": []}
-    found = assign_splits(["val.csv", "contest.csv"], {"train": ["a.csv"]})
-    assert found == {"train": ["a.csv", "contest.csv"], "dev": ["val.csv"], "test": []}
+    findings = assign_splits(["val.csv", "contest.csv"], {"train": ["a.csv"]})
+    assert findings == {"train": ["a.csv", "contest.csv"], "dev": ["val.csv"], "test": []}
     both = ["eng.train", "eng.testa", "eng.testb"]
     assert list(assign_splits(both, {}).values()) == [["eng.train"], ["eng.testa"], ["eng.testb"]]
     assert assign_splits(["a.csv", "ner.testa"], {})["test"] == ["ner.testa"]
-    apart = ["train/part1.csv", "test/part1.csv"]
-    assert assign_splits(apart, {}) == {"train": apart[:1], "dev": [], "test": apart[1:]}
-    together = ["test/a.csv", "test/b.csv"]  # a folder that all share tells nothing
+    separate = ["train/part1.csv", "test/part1.csv"]
+    assert assign_splits(separate, {}) == {"train": separate[:1], "dev": [], "test": separate[1:]}
+    together = ["test/a.csv", "test/b.csv"]  # a common parent directory determines no split
     assert assign_splits(together, {})["train"] == together
 
 
@@ -194,46 +194,46 @@ def test_roles_by_name_and_given() -> None:
         ("", "contest.csv latest.csv invalid.csv data.csv trainer.csv devices.csv evaluator.csv fine-tune.csv"),
     ],
 )  # fmt: skip
-def test_usual_spellings_of_roles(role: str, names: str) -> None:
+def test_common_file_names_of_splits(role: str, names: str) -> None:
     for name in names.split():
         assert split_of(name) == role, name
 
 
-def test_many_records_are_looked_at_quickly() -> None:
+def test_many_records_are_checked_quickly() -> None:
     draw = random.Random(0)
     words = [f"w{n}" for n in range(3000)]
     train, test = (
         records(*[(" ".join(draw.choices(words, k=12)), draw.choice("xyz")) for _ in range(count)])
         for count in (6_000, 600)
     )
-    begun = time.process_time()
+    start_time = time.process_time()
     assert check_records({"train": train, "test": test}, CLASSIFY) == []
-    assert time.process_time() - begun < 4
+    assert time.process_time() - start_time < 4
 
 
-def test_one_kind_of_entity_is_enough(tmp_path: Path) -> None:
-    """Words outside it are the other label, in spans as in tags of words."""
+def test_a_single_entity_type_is_valid(tmp_path: Path) -> None:
+    """Words outside an entity count as a second label, both for spans and for word tags."""
     spans = [
         {"location": f"a:{n}", "text": f"Ann ran {n}", "spans": [{"start": 0, "end": 3, "label": "PER"}]}
         for n in range(30)
     ]
     tags = [{"location": f"a:{n}", "text": f"Ann ran {n}", "tags": ["PER", "O", "O"]} for n in range(30)]
     (tmp_path / "a.conll").write_text("".join(f"Ann B-PER\nran O\n{n} O\n\n" for n in range(30)))
-    found: list[Finding] = []
-    read = TASKS["tag"].SPEC.data_format.read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
-    assert len(read) == 30 and found == []
+    findings: list[Finding] = []
+    read = TASKS["tag"].SPEC.data_format.read(open_source(str(tmp_path / "a.conll"), findings), TaskRecipe(), findings)
+    assert len(read) == 30 and findings == []
     for train in (spans, tags, read):
         assert check_records({"train": train}, TASKS["tag"].SPEC) == []
 
 
-def test_dev_and_test_are_compared_too() -> None:
-    """Thresholds and the best model are chosen on dev."""
+def test_leakage_between_dev_and_test_is_reported() -> None:
+    """Thresholds and the best model are selected on dev."""
     train = records(("a", "x"), ("b", "y"), file="train.csv")
     dev = records(("c", "x"), ("d", "y"), ("a", "x"), file="dev.csv")
     test = records(("C ", "x"), ("e", "y"), ("b", "y"), file="test.csv")
-    found = check_records({"train": train, "dev": dev, "test": test}, CLASSIFY)
-    assert kinds(found) == ["dev leakage", "dev leakage", "leakage"] and not any(f.error for f in found)
-    assert [(f.location, f.message) for f in found] == [
+    findings = check_records({"train": train, "dev": dev, "test": test}, CLASSIFY)
+    assert kinds(findings) == ["dev leakage", "dev leakage", "leakage"] and not any(f.error for f in findings)
+    assert [(f.location, f.message) for f in findings] == [
         ("dev.csv:4", "also in train, at train.csv:2 (1 of 3 records of dev are)"),
         ("test.csv:2", "also in dev, at dev.csv:2 (1 of 3 records of test are)"),
         ("test.csv:4", "also in train, at train.csv:3 (1 of 3 records of test are)"),

@@ -1,4 +1,4 @@
-"""Labelled files under any name: what they are is found in their content; prose stays prose, and a doubt is said."""
+"""Labeled files under any name: the format is detected from the content, prose stays prose, and ambiguity is reported."""
 
 import gzip
 import json
@@ -33,13 +33,13 @@ def read(path: Path, content: str | bytes = "", **options: object) -> tuple[Sour
     [TABS, b"\xef\xbb\xbf" + TABS.encode(), COMMAS, SEMICOLONS, JSONL, json.dumps(ROWS), json.dumps(ROWS, indent=1)],
     ids=["tabs", "tabs, BOM", "commas", "semicolons", "jsonl", "json", "json over lines"],
 )
-def test_the_name_decides_nothing(name: str, content: str | bytes, tmp_path: Path) -> None:
+def test_file_name_does_not_determine_the_format(name: str, content: str | bytes, tmp_path: Path) -> None:
     source, findings = read(tmp_path / name, content)
     assert [row for _, row in source.rows] == ROWS and findings == []
     assert source.file_format == "table" and pick_task(TaskRecipe(), [source]).name == "classify"
 
 
-def test_a_compressed_table_without_an_ending(tmp_path: Path) -> None:
+def test_compressed_table_without_a_suffix(tmp_path: Path) -> None:
     source, findings = read(tmp_path / "a.txt.gz", gzip.compress(TABS.encode()))
     assert [row for _, row in source.rows] == ROWS and findings == []
 
@@ -58,7 +58,7 @@ PROSE = {
 
 
 @pytest.mark.parametrize("name", PROSE)
-def test_prose_stays_text(name: str, tmp_path: Path) -> None:
+def test_prose_is_read_as_text(name: str, tmp_path: Path) -> None:
     source, findings = read(tmp_path / "a.txt", PROSE[name])
     assert source.file_format == "text" and findings == []
     assert [text for _, text in source.lines] == PROSE[name].rstrip("\n").split("\n")
@@ -74,13 +74,13 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_lines_of_other_readers_are_left_to_them(name: str, tmp_path: Path) -> None:
+def test_lines_of_other_formats_are_read_as_text(name: str, tmp_path: Path) -> None:
     source, findings = read(tmp_path / "a.txt", LINES[name])
     assert source.file_format == "text" and source.lines and findings == []
 
 
-def test_a_doubt_is_refused_and_said(tmp_path: Path) -> None:
-    """As many commas on each line as in a table, and neither names nor labels: nothing is trained on it unasked."""
+def test_ambiguous_layout_raises_without_a_task(tmp_path: Path) -> None:
+    """Every line has the same number of commas, but there are neither column names nor labels: training needs an explicit task."""
     content = "".join(f"town {n} of the north,land {n * 7 % 41} by the sea\n" for n in range(20))
     source, findings = read(tmp_path / "a.txt", content)
     assert [f.kind for f in findings] == ["layout"] and not findings[0].error
@@ -92,7 +92,7 @@ def test_a_doubt_is_refused_and_said(tmp_path: Path) -> None:
     assert detect_layout(ragged, ".txt").ambiguous
 
 
-def test_text_for_pre_training_is_read_by_its_name(tmp_path: Path) -> None:
+def test_pretraining_text_is_read_by_its_suffix(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TABS)
     assert next(iter(Corpus([str(tmp_path / "a.txt")]))).text == TABS.strip()
 
@@ -100,8 +100,8 @@ def test_text_for_pre_training_is_read_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "bare"),
     [
-        (["a\tb", '1\t"so they say', "0\tno"], True),  # would run to the end
-        (["a\tb", '1\t"so they say', "0\tno", '1\t"and so on'], True),  # would run to the next one
+        (["a\tb", '1\t"so they say', "0\tno"], True),  # would extend to the end
+        (["a\tb", '1\t"so they say', "0\tno", '1\t"and so on'], True),  # would extend to the next quote
         (["a\tb", '1\t"so they say', "0\tno\tmore", "0\tno", '1\t"and'], True),  # and a ragged row
         (["a\tb", '1\t"So," he said', "0\tno"], True),  # text after the closing quote
         (["a\tb", '1\t"over', 'two lines"', "0\tno"], False),
@@ -109,14 +109,14 @@ def test_text_for_pre_training_is_read_by_its_name(tmp_path: Path) -> None:
         (["a\tb\tc", '1\t"over', 'two lines"\t1', "0\tno\t1"], False),
         (["a\tb", '1\t"a tab\tin it"', "0\tno"], False),
         (["a\tb", '1\t"so ""good"""', '0\t"no"'], False),
-        (["a\tb", '1\tit "is" so', "0\tno"], False),  # quotes inside are no quoting either way
+        (["a\tb", '1\tit "is" so', "0\tno"], False),  # quotes inside a field quote nothing
     ],
 )
-def test_quotes_in_a_table_with_tabs(lines: list[str], bare: bool) -> None:
+def test_bare_quotes_in_a_tsv_are_detected(lines: list[str], bare: bool) -> None:
     assert quotes_are_text(lines) == bare
 
 
-def test_a_stray_quote_after_the_first_megabyte_swallows_nothing(tmp_path: Path) -> None:
+def test_stray_quote_after_the_first_megabyte_is_text(tmp_path: Path) -> None:
     lines = [f"{n}\t{'so it was said ' * 4}{n}\tpos" for n in range(20_000)]
     lines[19_000] = '19000\t"so they say\tneg'
     source, findings = read(tmp_path / "a.tsv", "id\ttext\tlabel\n" + "\n".join(lines) + "\n")
@@ -124,19 +124,19 @@ def test_a_stray_quote_after_the_first_megabyte_swallows_nothing(tmp_path: Path)
     assert source.rows[19_000][1]["text"] == '"so they say'
 
 
-def test_a_table_without_a_header_has_numbered_columns(tmp_path: Path) -> None:
+def test_table_without_a_header_has_numbered_columns(tmp_path: Path) -> None:
     content = "".join(f"gj04\t{n % 2}\t\tThe sailors rode the breeze {n}.\n" for n in range(9))
-    source, (found,) = read(tmp_path / "a.tsv", content)
+    source, (finding,) = read(tmp_path / "a.tsv", content)
     assert source.columns == ["1", "2", "3", "4"] and len(source.rows) == 9 and source.rows[0][0] == 1
-    assert found.kind == "header" and not found.error and "--column text=N" in found.hint
-    assert read(tmp_path / "a.tsv", columns={"text": "4"})[1] == []  # nothing to say: the user knows
+    assert finding.kind == "header" and not finding.error and "--column text=N" in finding.hint
+    assert read(tmp_path / "a.tsv", columns={"text": "4"})[1] == []  # no warning: the user named the column
     long = "How did you like the new film?,stars\nVery much,5\n"
     assert read(tmp_path / "b.csv", long)[0].columns == ["1", "2"]
-    named, findings = read(tmp_path / "b.csv", columns={"label": "stars"})  # a name that the first line has
+    named, findings = read(tmp_path / "b.csv", columns={"label": "stars"})  # a name in the first line
     assert named.columns[1] == "stars" and len(named.rows) == 1 and findings == []
 
 
-def test_fields_after_the_last_column_are_a_warning_unless_values_are_displaced(tmp_path: Path) -> None:
+def test_extra_fields_are_a_warning_unless_values_are_shifted(tmp_path: Path) -> None:
     rows = "".join(f"{n},so it is {n},{'ab'[n % 2]}\n" for n in range(12))
     source, findings = read(
         tmp_path / "a.csv", f"id,text,label\n{rows}12,and so on,a,checked by Ann\n13,well, well,b\n"
@@ -152,7 +152,7 @@ def test_fields_after_the_last_column_are_a_warning_unless_values_are_displaced(
     ] and "missing fields" in findings[0].hint
 
 
-def test_an_empty_file_is_empty_whatever_its_name(tmp_path: Path) -> None:
+def test_empty_file_is_reported_for_any_name(tmp_path: Path) -> None:
     for name in ("a.json", "a.jsonl", "a.csv", "a.txt"):
         source, findings = read(tmp_path / name, b" \n")
         assert source.empty and [f.message for f in findings] == ["the file has no rows"]

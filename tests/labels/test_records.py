@@ -1,4 +1,4 @@
-"""Labelled files as they come: encodings, separators, compression, values of every type; each record with its true line."""
+"""Labeled files in practice: encodings, separators, compression and values of every type; each record has its correct line number."""
 
 import gzip
 import json
@@ -56,7 +56,7 @@ FORMS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_gives_the_same_rows(name: str, tmp_path: Path) -> None:
+def test_every_file_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(FORMS[name])
     source, findings = read(tmp_path / name)
     assert source.file_format == "table" and source.columns == ["text", "label"]
@@ -68,18 +68,18 @@ LINES = {
     "plain.csv": [2, 3],
     "blank.jsonl": [1, 3],
     "list.json": [2, 6],
-    "table.parquet": [1, 2],  # the number of the record
+    "table.parquet": [1, 2],  # the record number
     "packed.json.gz": [1, 1],
 }
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_lines_are_those_of_the_file(name: str, tmp_path: Path) -> None:
+def test_line_numbers_are_those_of_the_file(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(FORMS[name])
     assert [line for line, _ in read(tmp_path / name)[0].rows] == LINES[name]
 
 
-def test_a_record_over_several_lines_has_the_number_of_its_first(tmp_path: Path) -> None:
+def test_multi_line_record_has_the_number_of_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text,label\n"one\ntwo\n\nfour",pos\nlast,neg\n')
     source, findings = read(tmp_path / "a.csv")
     assert source.rows == [(2, {"text": "one\ntwo\n\nfour", "label": "pos"}), (6, {"text": "last", "label": "neg"})]
@@ -92,14 +92,14 @@ def test_bare_quotes_in_a_tsv_belong_to_the_text(tmp_path: Path) -> None:
     assert [row["text"] for _, row in source.rows] == ['"so they say', 'it "is" good'] and findings == []
 
 
-def test_nul_bytes_go_and_are_said(tmp_path: Path) -> None:
+def test_nul_bytes_are_removed_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"text,label\na\0b,pos\nc,neg\n")
-    source, (found,) = read(tmp_path / "a.csv")
+    source, (finding,) = read(tmp_path / "a.csv")
     assert source.rows[0][1]["text"] == "ab"
-    assert found.location.endswith("a.csv:2") and not found.error
+    assert finding.location.endswith("a.csv:2") and not finding.error
 
 
-def test_every_bad_line_is_found_not_only_the_first_twenty(tmp_path: Path) -> None:
+def test_every_invalid_line_is_reported(tmp_path: Path) -> None:
     lines = ['{"text": "a", "label": "x"}', "{oops"] * 60
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     source, findings = read(tmp_path / "a.jsonl")
@@ -108,13 +108,13 @@ def test_every_bad_line_is_found_not_only_the_first_twenty(tmp_path: Path) -> No
     assert all(f.error and f.hint for f in findings)
 
 
-def test_a_list_with_other_things_in_it(tmp_path: Path) -> None:
+def test_json_list_with_other_items_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[\n {"text": "a", "label": "x"},\n "b",\n {"text": "c", "label": "y"}\n]')
-    source, (found,) = read(tmp_path / "a.json")
-    assert [line for line, _ in source.rows] == [2, 4] and found.location.endswith("a.json:3")
+    source, (finding,) = read(tmp_path / "a.json")
+    assert [line for line, _ in source.rows] == [2, 4] and finding.location.endswith("a.json:3")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_directory_and_missing_file_raise(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(CSV)
     with pytest.raises(UserError, match="a folder") as caught:
         read(tmp_path)
@@ -131,7 +131,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     ("a.csv", b"PK\x03\x04rest of a workbook", "zip archive"),
     ("a.jsonl", b"one\ntwo\n", "no line is a JSON object"),
 ], ids=["bad json", "image", "cut gzip", "bad parquet", "workbook", "no objects"])  # fmt: skip
-def test_what_cannot_be_read_at_all(name: str, content: bytes, words: str, tmp_path: Path) -> None:
+def test_unreadable_files_raise(name: str, content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words):
         read(tmp_path / name)
@@ -141,34 +141,34 @@ def test_what_cannot_be_read_at_all(name: str, content: bytes, words: str, tmp_p
     (1, "1"), (1.0, "1"), ("1", "1"), ("1.0", "1.0"), (0.5, "0.5"), (1e15, "1000000000000000"), (1234567.0, "1234567"),
     (-2, "-2"), (True, "true"), (False, "false"), ("True", "True"), ("a\r\nb", "a\r\nb"), (" a ", " a "),
 ])  # fmt: skip
-def test_values_become_text(value: Any, text: str) -> None:
+def test_values_are_converted_to_text(value: Any, text: str) -> None:
     findings: list[Finding] = []
     assert parse_text(value, "a:1", "label", findings) == text and not findings
 
 
 @pytest.mark.parametrize(
-    ("value", "what"),
+    ("value", "message"),
     [(None, "no label"), ("", "no label"), (float("nan"), "no label"), ("  ", "an empty label"), ({}, "dict")],
 )
-def test_values_that_are_missing_are_found(value: Any, what: str) -> None:
+def test_missing_values_are_reported(value: Any, message: str) -> None:
     findings: list[Finding] = []
     assert parse_text(value, "a:1", "label", findings) == ""
-    assert what in findings[0].message and findings[0].location == "a:1" and findings[0].hint and findings[0].error
+    assert message in findings[0].message and findings[0].location == "a:1" and findings[0].hint and findings[0].error
 
 
-def test_a_number_where_text_is_read_is_said() -> None:
+def test_number_in_a_text_column_is_a_warning() -> None:
     findings: list[Finding] = []
     assert parse_text(5, "a.jsonl:1", "text", findings) == "5" and parse_text(5, "a.jsonl:1", "label", findings) == "5"
     assert [(f.error, f.message) for f in findings] == [(False, "text is a number (5), read as text")]
 
 
-def test_half_a_character_is_replaced_without_moving_the_others() -> None:
+def test_lone_surrogate_is_replaced_without_shifting_offsets() -> None:
     findings: list[Finding] = []
     assert parse_text("a\ud83db", "a:1", "text", findings) == "a\ufffdb"
     assert [f.error for f in findings] == [False]
 
 
-def test_columns_are_found_by_name_and_by_the_user() -> None:
+def test_columns_are_mapped_by_name_or_by_the_user() -> None:
     roles = {"text": ("text", "review"), "label": ("label", "stars")}
     assert map_columns(["Review", "stars"], roles, {}, ("text", "label"), "a") == {"text": "Review", "label": "stars"}
     assert map_columns(["x", "text"], roles, {"text": "x"}, ("text",), "a") == {"text": "x"}

@@ -1,4 +1,4 @@
-"""Semantic roles: every format gives a record per predicate, with the predicate's place and the roles as tags."""
+"""Semantic roles: every format gives one record per predicate, with the offsets of the predicate and the roles as tags."""
 
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,11 @@ def read(tmp_path: Path, name: str, text: str, **settings: Any) -> tuple[list[di
     (tmp_path / name).write_text(text, "utf-8")
     findings: list[Finding] = []
     source = open_source(str(tmp_path / name), findings)
-    assert pick_task(Recipe().task, [source]).name == "tag"  # without being told
+    assert pick_task(Recipe().task, [source]).name == "tag"  # detected without a setting
     return TagForm().read(source, Recipe.build({"task": settings}).task, findings), findings
 
 
-def brief(record: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+def predicate_and_spans(record: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     text = record["text"]
     spans = [(text[s["start"] : s["end"]], s["label"]) for s in record["spans"]]
     return text[slice(*record["predicate"])], spans
@@ -76,9 +76,9 @@ def brief(record: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     ("name", "text"),
     [("a.txt", LINES), ("a.jsonl", JSONL), ("b.jsonl", INDICATED), ("c.jsonl", VERBS), ("a.csv", CSV)],
 )
-def test_a_row_per_predicate(name: str, text: str, tmp_path: Path) -> None:
+def test_one_record_per_predicate(name: str, text: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path, name, text)
-    assert [brief(r) for r in records] == [
+    assert [predicate_and_spans(r) for r in records] == [
         ("wants", [("Ann", "A0"), ("to run home", "A1")]),
         ("run", [("Ann", "A0"), ("home", "A4")]),
     ]
@@ -88,7 +88,7 @@ def test_a_row_per_predicate(name: str, text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["train.conll", "train.props", "train.txt"])
 def test_conll_2005(name: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path, name, CONLL_2005)
-    assert [brief(r) for r in records] == [
+    assert [predicate_and_spans(r) for r in records] == [
         ("wants", [("Ann", "A0"), ("to run up home", "A1")]),
         ("run", [("who", "R-A0"), ("home", "A4")]),  # neither V nor C-V is a role to predict
     ]
@@ -98,48 +98,48 @@ def test_conll_2005(name: str, tmp_path: Path) -> None:
 
 def test_conll_2012(tmp_path: Path) -> None:
     records, findings = read(tmp_path, "x.gold_conll", CONLL_2012)
-    assert [brief(r) for r in records] == [
+    assert [predicate_and_spans(r) for r in records] == [
         ("wants", [("Ann", "ARG0"), ("to run home", "ARG1")]),
         ("run", [("Ann", "ARG0"), ("home", "ARG4")]),
     ]
     assert not findings
 
 
-def test_conll_2009_has_roles_on_heads(tmp_path: Path) -> None:
+def test_conll_2009_assigns_roles_to_head_words(tmp_path: Path) -> None:
     records, findings = read(tmp_path, "x.txt", CONLL_2009)
-    assert [brief(r) for r in records] == [
+    assert [predicate_and_spans(r) for r in records] == [
         ("wants", [("Ann", "A0"), ("to", "A1")]),
         ("run", [("Ann", "A0"), ("home", "A4")]),
     ]
     assert not findings
 
 
-def test_faults_are_found_with_their_lines(tmp_path: Path) -> None:
-    _, found = read(tmp_path, "a.conll", CONLL_2005.replace("*)        (A4*)", "*         (A4*)"))
-    assert [(f.location.rsplit(":", 1)[1], f.message) for f in found] == [("4", "(A1 is never closed")]
-    _, found = read(tmp_path, "b.txt", CONLL_2009.replace("Y\trun.02", "_\t_"))
-    assert [f.message for f in found if f.error] == ["1 predicates (Y in FILLPRED), but 2 columns of roles"]
-    _, found = read(tmp_path, "c.jsonl", JSONL.replace('"predicate": 1', '"predicate": 9'))
-    assert found[0].location.endswith("c.jsonl:1") and "9" in found[0].message and found[0].error
-    _, found = read(tmp_path, "d.jsonl", JSONL.replace('"run", "tags"', '"jump", "tags"'))
-    assert found[0].location.endswith("d.jsonl:2") and "'jump' is not in the text" in found[0].message
+def test_errors_are_reported_with_their_lines(tmp_path: Path) -> None:
+    _, findings = read(tmp_path, "a.conll", CONLL_2005.replace("*)        (A4*)", "*         (A4*)"))
+    assert [(f.location.rsplit(":", 1)[1], f.message) for f in findings] == [("4", "(A1 is never closed")]
+    _, findings = read(tmp_path, "b.txt", CONLL_2009.replace("Y\trun.02", "_\t_"))
+    assert [f.message for f in findings if f.error] == ["1 predicates (Y in FILLPRED), but 2 columns of roles"]
+    _, findings = read(tmp_path, "c.jsonl", JSONL.replace('"predicate": 1', '"predicate": 9'))
+    assert findings[0].location.endswith("c.jsonl:1") and "9" in findings[0].message and findings[0].error
+    _, findings = read(tmp_path, "d.jsonl", JSONL.replace('"run", "tags"', '"jump", "tags"'))
+    assert findings[0].location.endswith("d.jsonl:2") and "'jump' is not in the text" in findings[0].message
     alone = "\n".join(line.split(None, 2)[2] if line else "" for line in CONLL_2005.split("\n"))
     with pytest.raises(UserError, match="the column with the words is missing"):
         read(tmp_path, "e.props", alone)
 
 
-def test_a_predicate_is_found_in_a_text_or_the_message_helps() -> None:
+def test_predicate_is_located_or_the_error_helps() -> None:
     text = "A run is a run, and Runs are runs."
     assert roles.locate_predicate(text, "run#2") == [11, 14] and roles.locate_predicate(text, "RUNS#1") == [20, 24]
     assert roles.locate_predicate(text, (2, 5)) == roles.locate_predicate(text, {"start": 2, "end": 5}) == [2, 5]
     assert roles.locate_predicate("他跑步回家", "跑步") == [1, 3]
-    for predicate, got, valid in (
+    for predicate, message, expected in (
         ("run", "occurs 2 times", "run#1, run#2"),
         ("run#3", "occurs 2 times", "run#1, run#2"),
         ("rum", "'rum' is not in the text", "A, run"),
         (None, "no predicate for", "a word of the text"),
         ((3, 99), "is not a span of the text", "0 to 34"),
     ):
-        with pytest.raises(UserError, match=got) as error:
+        with pytest.raises(UserError, match=message) as error:
             roles.locate_predicate(text, predicate)
-        assert valid in str(error.value.expected)
+        assert expected in str(error.value.expected)

@@ -1,4 +1,4 @@
-"""Questions over passages as files write them, and everything that can be wrong with them, each with its place."""
+"""Question answering files in all formats, and every possible error in them, reported with its location."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def read(
 EXPECTED = {"question": "Where?", "context": CONTEXT, "answers": [{"text": "Paris", "start": 15}], "impossible": False}
 
 
-def test_every_form_gives_the_same_record(tmp_path: Path) -> None:
+def test_every_file_format_gives_the_same_record(tmp_path: Path) -> None:
     listed = {"text": ["Paris"], "answer_start": [15]}
     flat = {"id": "q1", "question": "Where?", "context": CONTEXT}
     table = pa.Table.from_pylist([flat | {"answers": listed}])
@@ -62,7 +62,7 @@ def test_every_form_gives_the_same_record(tmp_path: Path) -> None:
         assert records[0]["id"] == "q1"
 
 
-def test_no_answer_in_every_form(tmp_path: Path) -> None:
+def test_unanswerable_questions_in_every_file_format(tmp_path: Path) -> None:
     plausible = {"answers": [], "plausible_answers": [{"text": "Bob", "answer_start": 8}], "is_impossible": True}
     flat = {"question": "Where?", "context": CONTEXT}
     for name, value in {
@@ -76,7 +76,7 @@ def test_no_answer_in_every_form(tmp_path: Path) -> None:
         assert records[0]["impossible"] and records[0]["answers"] == [], name
 
 
-FAULTS = {  # what is wrong → the question, and what is said of it
+ERRORS = {  # error → the question, and the message
     "missing start": (
         qa(start=None) | {"answers": [{"text": "Ann"}]},
         "no answer_start for the answer 'Ann' of q1, which occurs at 2 offsets",
@@ -96,35 +96,35 @@ FAULTS = {  # what is wrong → the question, and what is said of it
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("indent", [2, None])
-def test_faults_are_found_with_their_line(fault: str, indent: int | None, tmp_path: Path) -> None:
-    bad, said = FAULTS[fault]
+def test_errors_are_reported_with_their_line(error: str, indent: int | None, tmp_path: Path) -> None:
+    bad, message = ERRORS[error]
     good = qa() | {"id": 'a "question": b', "question": 'what is "question":?', 'a "question': 1}
     records, findings = read(tmp_path / "f.json", squad(good, {**bad}, good | {"id": "c"}), indent=indent)
     text = (tmp_path / "f.json").read_text("utf-8")
     (finding,) = [f for f in findings if f.error]
-    assert said in str(finding), str(finding)
+    assert message in str(finding), str(finding)
     _, line, *column = finding.location.removeprefix(str(tmp_path)).split(":")
-    place = text.splitlines()[int(line) - 1][int(column[0]) - 1 if column else 0 :]
-    assert place.strip().startswith('"id": "q1"') and bool(column) == (indent is None)
+    line_text = text.splitlines()[int(line) - 1][int(column[0]) - 1 if column else 0 :]
+    assert line_text.strip().startswith('"id": "q1"') and bool(column) == (indent is None)
     assert len(records) == 3
 
 
-def test_blanks_are_repaired_with_a_warning(tmp_path: Path) -> None:
+def test_whitespace_differences_are_repaired_with_a_warning(tmp_path: Path) -> None:
     context = "He said:  in\nParis, yes"
-    for text, start, taken, at in (
+    for text, start, taken, offset in (
         (" in Paris", 9, "in\nParis", 10),
         ("in Paris", 8, "in\nParis", 10),
         ("Paris ", 13, "Paris", 13),
     ):
         records, (finding,) = read(tmp_path / "f.json", squad(qa(text, start), context=context))
         assert not finding.error and "only in whitespace" in finding.message
-        assert records[0]["answers"] == [{"text": taken, "start": at}]
-        assert context[at : at + len(taken)] == taken
+        assert records[0]["answers"] == [{"text": taken, "start": offset}]
+        assert context[offset : offset + len(taken)] == taken
 
 
-def test_ids_are_told_apart_and_files_too(tmp_path: Path) -> None:
+def test_duplicate_ids_and_missing_contexts_are_reported(tmp_path: Path) -> None:
     _, (finding,) = read(tmp_path / "f.json", squad(qa(), qa()), indent=1)
     assert finding.message == f"the id 'q1' is already used by {tmp_path}/f.json:11"
     _, (finding,) = read(tmp_path / "e.json", squad(qa(), context=""))
@@ -134,13 +134,13 @@ def test_ids_are_told_apart_and_files_too(tmp_path: Path) -> None:
     assert finding.message == "article 1 (Cats): 'paragraphs' is not a list of objects"
 
 
-def test_a_broken_article_does_not_hide_the_others(tmp_path: Path) -> None:
+def test_invalid_article_does_not_hide_the_others(tmp_path: Path) -> None:
     value = squad(qa())
     value["data"] += [5, {"title": "bad", "paragraphs": {}}, {"paragraphs": [None, {"context": CONTEXT, "qas": ["x"]}]}]
     value["data"] += squad(qa(text="Rome", id="q2"))["data"]
     records, findings = read(tmp_path / "a.json", value)
     assert [r["id"] for r in records] == ["q1", "q2"]
-    told = "\n".join(f.message for f in findings)
+    messages = "\n".join(f.message for f in findings)
     for words in (
         "item 2 of 'data' is int",
         "article 2 (bad): 'paragraphs'",
@@ -148,16 +148,16 @@ def test_a_broken_article_does_not_hide_the_others(tmp_path: Path) -> None:
         "item 1 of 'qas'",
         "Rome",
     ):
-        assert words in told, told
+        assert words in messages, messages
 
 
-def test_offsets_count_raw_characters(tmp_path: Path) -> None:
+def test_offsets_are_in_unnormalized_characters(tmp_path: Path) -> None:
     context = "a\r\n😀 ＡＢＣ cafe\u0301 诺曼底"
     start = context.index("诺")
     records, findings = read(tmp_path / "f.json", squad(qa("诺曼底", start), context=context))
     assert not findings and records[0]["context"] == context and records[0]["answers"][0]["start"] == start
 
 
-def test_without_labels_nothing_is_missing(tmp_path: Path) -> None:
+def test_reading_without_labels_requires_no_answers(tmp_path: Path) -> None:
     records, findings = read(tmp_path / "f.jsonl", json.dumps({"question": "q", "context": "c"}), labeled=False)
     assert not findings and "answers" not in records[0]

@@ -1,4 +1,4 @@
-"""word2vec's encoder: a token has one vector, wherever it stands; folders and answers as of any other model."""
+"""The word2vec CBOW encoder: a token has the same vector at every position; saving and predicting work as for any model."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from unmask.text.store import TokenStore
 TINY = preset("cbow-mini", vocab_size=60, hidden=32, labels=("a", "b"))
 
 
-def test_vectors_are_static(store: TokenStore) -> None:
+def test_token_vectors_are_static(store: TokenStore) -> None:
     config = preset("cbow-mini", vocab_size=store.tokenizer.size, hidden=32)
     predictor = Predictor(Model(config, ["cbow"]).init(0), store.tokenizer)
     a, b = predictor.embed(["the module", "import a module of the package now"], "token")
@@ -28,44 +28,44 @@ def test_vectors_are_static(store: TokenStore) -> None:
 
 
 @torch.no_grad()
-def test_called_as_any_encoder() -> None:
+def test_encoder_interface() -> None:
     model = Model(TINY, ["cbow"]).init(0).eval()
-    ids, at = torch.tensor([[2, 9, 8, 3], [2, 7, 3, 0]]), torch.tensor([6, 1])
-    whole = model(ids, ids != 0)
-    assert torch.equal(whole, model.embedding[ids])
-    assert torch.equal(model.encode(Batch(ids), at), whole.flatten(0, 1)[at])
+    ids, positions = torch.tensor([[2, 9, 8, 3], [2, 7, 3, 0]]), torch.tensor([6, 1])
+    hidden = model(ids, ids != 0)
+    assert torch.equal(hidden, model.embedding[ids])
+    assert torch.equal(model.encode(Batch(ids), positions), hidden.flatten(0, 1)[positions])
     states: list[torch.Tensor] = []
     x = model.encoder(ids, states=states)
-    assert torch.equal(x, whole)
+    assert torch.equal(x, hidden)
     assert len(states) == 1
 
 
 @pytest.mark.parametrize("heads", [["cbow"], ["classify"], ["tag"], ["cbow", "classify"], []])
-def test_folder(heads: list[str], tmp_path) -> None:
+def test_save_and_load_round_trip(heads: list[str], tmp_path) -> None:
     model = Model(TINY, heads).init(0).eval()
     hf.save(model, tmp_path)
-    found = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
-    assert not found.missing
-    assert not found.unexpected
-    assert found.config == TINY
+    loaded = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
+    assert not loaded.missing
+    assert not loaded.unexpected
+    assert loaded.config == TINY
     for name, value in model.state_dict().items():
-        assert torch.equal(found.model.state_dict()[name], value), name
+        assert torch.equal(loaded.model.state_dict()[name], value), name
 
 
-def test_it_answers_what_it_can(store: TokenStore) -> None:
+def test_fill_without_mlm_head_raises(store: TokenStore) -> None:
     config = preset("cbow-mini", vocab_size=store.tokenizer.size)
     predictor = Predictor(Model(config, ["cbow"]).init(0), store.tokenizer)
     with pytest.raises(UserError, match="cannot fill a mask: its heads are cbow"):
         predictor.fill("the [MASK]")
 
 
-def test_a_row_is_the_mean_of_its_words() -> None:
-    """[CLS] has one vector in every row, so a classifier that read it would know nothing."""
+def test_cls_pooling_raises() -> None:
+    """[CLS] has the same vector in every sequence, so a classifier could learn nothing from it."""
     with pytest.raises(UserError, match="pooling"):
         preset("cbow-mini", pooling="cls")
 
 
-def test_an_untied_output(store: TokenStore) -> None:
+def test_output_embeddings_are_untied(store: TokenStore) -> None:
     model = Model(TINY, ["cbow"]).init(0)
     model.logits("cbow", torch.ones(2, 32)).sum().backward()
     assert model.embedding.grad is None

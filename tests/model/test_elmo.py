@@ -1,4 +1,4 @@
-"""ELMo's encoder: against torch.nn.LSTM run by hand, what each direction sees, padding, the mix, characters, folders."""
+"""The ELMo encoder: compared with torch.nn.LSTM, visibility per direction, padding, layer mix, characters, saving."""
 
 import pytest
 import torch
@@ -24,16 +24,16 @@ def model() -> Model:
     return Model(TINY, ["bilm"]).init(3).eval()
 
 
-def rows(batch: int, length: int, seed: int = 0) -> torch.Tensor:
+def random_ids(batch: int, length: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(5, 60, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-def top(model: Model, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+def top_states(model: Model, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
     return model.encoder(ids, mask, top=True)  # type: ignore[call-overload]
 
 
-def by_hand(model: Model, row: torch.Tensor) -> list[torch.Tensor]:
-    """Every state of one row (T,) from plain LSTMs, each direction by itself."""
+def reference_states(model: Model, row: torch.Tensor) -> list[torch.Tensor]:
+    """Reference: all states of one sequence (T,), from plain LSTMs per direction."""
     encoder = model.encoder
     x = encoder.embeddings.tokens.weight[row]
     states, stacks = [torch.cat([x, x], -1)], {"forwards": x, "backwards": x.flip(0)}
@@ -48,8 +48,8 @@ def by_hand(model: Model, row: torch.Tensor) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def test_the_stacks_are_those_of_torch(model: Model) -> None:
-    ids = rows(3, 9)
+def test_stacks_equal_torch_lstms(model: Model) -> None:
+    ids = random_ids(3, 9)
     ids[1, 6:] = ids[2, 3:] = 0
     lengths = [9, 6, 3]
     mask = torch.arange(9)[None] < torch.tensor(lengths)[:, None]
@@ -60,31 +60,31 @@ def test_the_stacks_are_those_of_torch(model: Model) -> None:
     mixed = model.encoder(ids, mask)
     shares = torch.tensor([0.3, -1.0, 2.0]).softmax(0)
     for b, n in enumerate(lengths):
-        expected = by_hand(model, ids[b, :n])
+        expected = reference_states(model, ids[b, :n])
         for j, state in enumerate(expected):
             assert gap(states[j][b, :n], state) < 1e-5
-        assert gap(top(model, ids, mask)[b, :n], expected[-1]) < 1e-5
+        assert gap(top_states(model, ids, mask)[b, :n], expected[-1]) < 1e-5
         mix = 1.7 * sum(s * h for s, h in zip(shares, expected))
         assert gap(mixed[b, :n], mix) < 1e-5
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("place", [0, 4, 8, 10])
-def test_each_direction_sees_one_side(model: Model, place: int) -> None:
-    """A change of one token moves no forward state before it and no backward state after it, not by a bit."""
-    before = rows(2, 11)
+@pytest.mark.parametrize("position", [0, 4, 8, 10])
+def test_each_direction_sees_only_one_side(model: Model, position: int) -> None:
+    """Changing one token changes no forward state before it and no backward state after it, bit for bit."""
+    before = random_ids(2, 11)
     after = before.clone()
-    after[:, place] = (after[:, place] - 4) % 55 + 5
-    a, b = top(model, before), top(model, after)
-    assert torch.equal(a[:, :place, :HALF], b[:, :place, :HALF])
-    assert torch.equal(a[:, place + 1 :, HALF:], b[:, place + 1 :, HALF:])
-    assert (a[:, place:, :HALF] != b[:, place:, :HALF]).any(-1).all()
-    assert (a[:, : place + 1, HALF:] != b[:, : place + 1, HALF:]).any(-1).all()
+    after[:, position] = (after[:, position] - 4) % 55 + 5
+    a, b = top_states(model, before), top_states(model, after)
+    assert torch.equal(a[:, :position, :HALF], b[:, :position, :HALF])
+    assert torch.equal(a[:, position + 1 :, HALF:], b[:, position + 1 :, HALF:])
+    assert (a[:, position:, :HALF] != b[:, position:, :HALF]).any(-1).all()
+    assert (a[:, : position + 1, HALF:] != b[:, : position + 1, HALF:]).any(-1).all()
 
 
 @torch.no_grad()
 def test_padding_does_not_leak(model: Model) -> None:
-    ids = rows(2, 12)
+    ids = random_ids(2, 12)
     mask = torch.arange(12)[None] < torch.tensor([[12], [7]])
     other = torch.where(mask, ids, 9)
     assert torch.equal(model(ids, mask)[mask], model(other, mask)[mask])
@@ -93,20 +93,20 @@ def test_padding_does_not_leak(model: Model) -> None:
 
 
 @torch.no_grad()
-def test_chosen_positions(model: Model) -> None:
-    ids, at = rows(2, 5), torch.tensor([7, 0, 3])
-    whole = model(ids).flatten(0, 1)[at]
-    assert torch.equal(model.encode(Batch(ids), at), whole)
-    assert model.encoder(ids, positions=at, top=True).shape == (3, 32)  # type: ignore[call-overload]
+def test_encoding_selected_positions(model: Model) -> None:
+    ids, positions = random_ids(2, 5), torch.tensor([7, 0, 3])
+    hidden = model(ids).flatten(0, 1)[positions]
+    assert torch.equal(model.encode(Batch(ids), positions), hidden)
+    assert model.encoder(ids, positions=positions, top=True).shape == (3, 32)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("seen", [{"prefix": torch.tensor([2])}, {"documents": torch.zeros(1, 4)}])
-def test_what_an_lstm_cannot_hide_is_refused(model: Model, seen: dict) -> None:
+@pytest.mark.parametrize("options", [{"prefix": torch.tensor([2])}, {"documents": torch.zeros(1, 4)}])
+def test_prefix_and_document_masks_raise(model: Model, options: dict) -> None:
     with pytest.raises(UserError, match="model of LSTMs"):
-        model.encoder(rows(1, 4), **seen)
+        model.encoder(random_ids(1, 4), **options)
 
 
-def test_first_weights(model: Model) -> None:
+def test_initial_weights(model: Model) -> None:
     again = Model(TINY, ["bilm", "pooler"]).init(3).state_dict()
     assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
     bias = again["encoder.layers.1.backwards.bias_ih_l0"].view(4, -1)
@@ -117,48 +117,48 @@ def test_first_weights(model: Model) -> None:
     assert not again["encoder.embeddings.tokens.weight"][0].any()
 
 
-def test_the_mix_learns_from_a_task() -> None:
+def test_layer_mix_gets_gradients_from_a_task() -> None:
     model = Model(preset("elmo-mini", vocab_size=60, labels=("a", "b")), ["classify"]).init(0)
-    model.logits("classify", model(rows(2, 6))).square().sum().backward()
+    model.logits("classify", model(random_ids(2, 6))).square().sum().backward()
     assert model.encoder.mix.weights.grad.any()  # type: ignore[union-attr]
     assert model.encoder.mix.scale.grad.any()  # type: ignore[union-attr]
 
 
-def test_published_size() -> None:
-    # 93.6 million in the paper; torch's LSTMs have a second bias
+def test_published_parameter_count() -> None:
+    # 93.6 million in the paper; LSTMs of torch have a second bias
     assert count_parameters(preset("elmo-original"), ()) / 1e6 == pytest.approx(93.6, abs=0.1)
 
 
 @pytest.mark.parametrize("changes", [{"hidden": 33}, {"intermediate": 8}, {"encoder": "transformer"}])
-def test_a_mistake_is_explained(changes: dict) -> None:
+def test_invalid_config_raises(changes: dict) -> None:
     with pytest.raises(UserError):
         preset("elmo-mini", **changes)
 
 
 @pytest.mark.parametrize("characters", [False, True])
 @pytest.mark.parametrize("heads", [["bilm"], ["classify"], ["tag"], ["bilm", "classify"], []])
-def test_folder(heads: list[str], characters: bool, store: TokenStore, tmp_path) -> None:
+def test_save_and_load_round_trip(heads: list[str], characters: bool, store: TokenStore, tmp_path) -> None:
     size = {"hidden": 32, "intermediate": 48, "vocab_size": store.tokenizer.size}
     model = Model(preset("elmo-mini", characters=characters, labels=("a", "b"), **size), heads).init(0).eval()
     model.set_token_bytes(token_bytes(store.tokenizer))
     hf.save(model, tmp_path, store.tokenizer)
-    found = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
-    assert not found.missing
-    assert not found.unexpected
-    assert found.config == model.config
-    assert set(found.model.state_dict()) == set(model.state_dict())
+    loaded = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
+    assert not loaded.missing
+    assert not loaded.unexpected
+    assert loaded.config == model.config
+    assert set(loaded.model.state_dict()) == set(model.state_dict())
     for name, value in model.state_dict().items():
-        assert torch.equal(found.model.state_dict()[name], value), name
-    ids = rows(2, 6)
+        assert torch.equal(loaded.model.state_dict()[name], value), name
+    ids = random_ids(2, 6)
     with torch.no_grad():
-        assert torch.equal(found.model(ids), model(ids))
+        assert torch.equal(loaded.model(ids), model(ids))
 
 
-def test_characters(store: TokenStore) -> None:
+def test_character_embeddings(store: TokenStore) -> None:
     config = preset("elmo-mini", characters=True, hidden=32, intermediate=48, vocab_size=store.tokenizer.size)
     model = Model(config, ["bilm"]).init(0).eval()
     with pytest.raises(UserError, match="spelled"):
-        model(rows(1, 4))
+        model(random_ids(1, 4))
     spelled = token_bytes(store.tokenizer)
     model.set_token_bytes(spelled)
     table = model.encoder.embeddings.tokens.spelling  # type: ignore[attr-defined]
@@ -168,16 +168,16 @@ def test_characters(store: TokenStore) -> None:
     with torch.no_grad():
         vectors = model.encoder.embeddings(torch.tensor([[word, inside, word, 7]]))[0]  # type: ignore[call-arg]
         alone = model.encoder.embeddings(torch.tensor([[word]]))[0, 0]  # type: ignore[call-arg]
-        table[8] = table[word]  # two tokens of one spelling
+        table[8] = table[word]  # two tokens with the same spelling
         twins = model.encoder.embeddings(torch.tensor([[word, 8, 9]]))[0]  # type: ignore[call-arg]
     assert torch.equal(vectors[0], vectors[2])
-    assert gap(vectors[0], alone) < 1e-5  # whatever else is in the batch
+    assert gap(vectors[0], alone) < 1e-5  # independent of the rest of the batch
     assert (vectors[0] - vectors[1]).abs().max() > 1e-3
     assert gap(twins[0], twins[1]) < 1e-5
     assert (twins[0] - twins[2]).abs().max() > 1e-3
 
 
-def test_it_answers(store: TokenStore) -> None:
+def test_embed_works_and_fill_raises(store: TokenStore) -> None:
     config = preset("elmo-mini", vocab_size=store.tokenizer.size, hidden=32, intermediate=48)
     predictor = Predictor(Model(config, ["bilm"]).init(0), store.tokenizer)
     assert predictor.embed(["the import statement", "a"]).shape == (2, 32)
@@ -186,8 +186,8 @@ def test_it_answers(store: TokenStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
-def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
-    """The head alone is trained, and ELMo's mix, through the same door as everything else."""
+def test_fine_tuning_with_a_frozen_encoder(name: str, store: TokenStore, tmp_path) -> None:
+    """Only the head and the layer mix of ELMo are trained, through the common training code."""
     from runs.tiny import train as train_part
 
     from unmask.labels.record_sets import RecordSets

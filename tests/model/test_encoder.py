@@ -19,23 +19,23 @@ TINY = {
 both = pytest.mark.parametrize("family", list(TINY))
 
 
-def draw(*shape, seed=0):
+def random_ids(*shape, seed=0):
     return torch.randint(5, 60, shape, generator=torch.Generator().manual_seed(seed))
 
 
 @both
 @pytest.mark.parametrize("long", [8, 50])
-def test_padding_changes_nothing(family, long):
-    """A row alone, and the same row padded far beyond the local window: equal hidden states, and all are finite."""
+def test_padding_does_not_change_hidden_states(family, long):
+    """A sequence alone, and padded far beyond the local window: equal and finite hidden states."""
     model = Model(TINY[family]).init(0).eval()
-    row = draw(1, long)
+    row = random_ids(1, long)
     padded = torch.cat([row, torch.zeros(1, 60 - long, dtype=torch.long)], 1)
     mask = (torch.arange(60) < long)[None]
     with torch.no_grad():
         alone, inside = model(row), model(padded, mask)
     assert inside.isfinite().all()
     assert gap(alone, inside[:, :long]) < 1e-5
-    with torch.no_grad():  # the mask is what does it
+    with torch.no_grad():  # without the mask the result differs
         assert (alone - model(padded)[:, :long]).abs().max() > 1e-4
 
 
@@ -43,37 +43,40 @@ def test_padding_changes_nothing(family, long):
 def test_gradients_are_finite_with_padding(family):
     model = Model(TINY[family]).init(0).train()
     mask = torch.arange(60)[None] < torch.tensor([[60], [3]])
-    hidden = model(draw(2, 60) * mask, mask)
+    hidden = model(random_ids(2, 60) * mask, mask)
     hidden[mask].square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.encoder.parameters() if p.grad is not None)
 
 
-def test_a_local_layer_sees_its_window_only():
+def test_local_layer_sees_only_its_window():
     encoder = Model(TINY["modernbert"], ()).init(0).eval().encoder
     x = torch.randn(2, 40, 64, generator=torch.Generator().manual_seed(0))
     x[1] = x[0]
-    x[1, 20] = x[0, 3]  # two rows that differ in one token
-    window, rope = encoder._local_mask(draw(2, 40), None), encoder.local_rotary(40)
-    for i, reached in ((0, range(40)), (1, range(16, 25))):  # layer 0 is global; layer 1 reaches 4 to each side
+    x[1, 20] = x[0, 3]  # two sequences that differ in one token
+    window, rope = encoder._local_mask(random_ids(2, 40), None), encoder.local_rotary(40)
+    for i, affected in (
+        (0, range(40)),
+        (1, range(16, 25)),
+    ):  # layer 0 is global; layer 1 is local with 4 tokens to each side
         with torch.no_grad():
             out = encoder.layers[i](x, window if encoder.config.is_local(i) else None, rope)
-        moved = (out[0] - out[1]).abs().amax(-1) > 0
-        assert moved.nonzero().flatten().tolist() == list(reached)
+        changed = (out[0] - out[1]).abs().amax(-1) > 0
+        assert changed.nonzero().flatten().tolist() == list(affected)
 
 
 @pytest.mark.parametrize("length", [4, 5, 6])
-def test_no_window_is_built_where_it_hides_nothing(length):
+def test_no_window_mask_for_short_sequences(length):
     encoder = Model(TINY["modernbert"], ()).encoder
-    window = encoder._local_mask(draw(2, length), None)
-    assert (window is None) == (length <= 5)  # reach 4: the ends of 5 tokens still see each other
+    window = encoder._local_mask(random_ids(2, length), None)
+    assert (window is None) == (length <= 5)  # with 4 tokens to each side, all of 5 tokens see each other
     if window is not None:
         assert not window.all()
 
 
 @both
-def test_checkpointing_repeats_dropout_and_gives_the_same_gradients(family):
+def test_gradient_checkpointing_repeats_dropout(family):
     model = Model(change(TINY[family], dropout=0.2, attention_dropout=0.2)).init(0).train()
-    ids, results = draw(3, 20), []
+    ids, results = random_ids(3, 20), []
     for on in (False, True):
         model.encoder.checkpointing = on
         model.zero_grad()
@@ -82,23 +85,23 @@ def test_checkpointing_repeats_dropout_and_gives_the_same_gradients(family):
         loss.backward()
         results.append([loss.detach(), *(p.grad.clone() for p in model.encoder.parameters())])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-    torch.manual_seed(4)  # there was dropout to repeat
+    torch.manual_seed(4)  # dropout was active
     assert not torch.equal(results[0][0], model(ids).square().mean())
 
 
 @both
-def test_too_long_a_row_is_explained(family):
+def test_sequence_beyond_max_positions_raises(family):
     with pytest.raises(UserError, match=r"65 tokens[\s\S]*at most 64"):
-        Model(TINY[family])(draw(1, 65))
+        Model(TINY[family])(random_ids(1, 65))
 
 
 def test_segments():
-    ids, zeros, ones = draw(2, 9), torch.zeros(2, 9, dtype=torch.long), torch.ones(2, 9, dtype=torch.long)
+    ids, zeros, ones = random_ids(2, 9), torch.zeros(2, 9, dtype=torch.long), torch.ones(2, 9, dtype=torch.long)
     with torch.no_grad():
         model = Model(TINY["bert"]).init(0).eval()
         assert torch.equal(model(ids), model(ids, None, zeros))
         assert not torch.allclose(model(ids), model(ids, None, ones))
-        model = Model(TINY["modernbert"]).init(0).eval()  # has none, and says so: it ignores them
+        model = Model(TINY["modernbert"]).init(0).eval()  # ModernBERT has no segments and ignores them
         assert torch.equal(model(ids), model(ids, None, ones))
 
 
@@ -106,7 +109,7 @@ def test_segments():
 def test_layers(family):
     model = Model(TINY[family]).init(0).eval()
     states: list[torch.Tensor] = []
-    hidden = model.encoder(draw(2, 9), states=states)
+    hidden = model.encoder(random_ids(2, 9), states=states)
     assert len(states) == model.config.layers + 1
     assert states[-1] is hidden
     assert all(s.shape == (2, 9, model.config.hidden) for s in states)
@@ -130,7 +133,7 @@ for name in ("bert-tiny", "modernbert-mini"):
 
 
 def test_bfloat16_autocast():
-    """In a process of its own: some virtual CPUs claim AMX and then refuse its instructions, which ends the process."""
+    """Run in a subprocess: some virtual CPUs report AMX support but crash on its instructions."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
     done = subprocess.run(
         [sys.executable, "-c", AUTOCAST], env=environment, capture_output=True, text=True, check=False
@@ -139,10 +142,10 @@ def test_bfloat16_autocast():
 
 
 @both
-def test_one_graph_for_the_compiler(family):
-    """torch.compile finds nothing it must break the graph for (traced only: no C++ compiler is needed)."""
+def test_compiles_to_one_graph(family):
+    """torch.compile finds no graph break (only traced: no C++ compiler is needed)."""
     model = Model(TINY[family]).init(0).eval()
     mask = torch.arange(30)[None] < torch.tensor([[30], [9]])
     traced = torch.compile(model.encoder, backend="eager", fullgraph=True)
     with torch.no_grad():
-        assert torch.equal(traced(draw(2, 30), mask), model(draw(2, 30), mask))
+        assert torch.equal(traced(random_ids(2, 30), mask), model(random_ids(2, 30), mask))

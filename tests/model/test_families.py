@@ -1,4 +1,4 @@
-"""What is particular of each encoder family, and what holds for all: nothing leaks, documents of a row are apart."""
+"""Properties of each encoder family, and those common to all: masked tokens do not leak, packed documents are separate."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def tiny(family, **changes):
     return preset(name, **(shape | changes))
 
 
-def draw(*shape, seed=0, vocab=60):
+def random_ids(*shape, seed=0, vocab=60):
     return torch.randint(5, vocab, shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -52,10 +52,10 @@ def masked_logits(model, ids, recipe):
 
 @families
 @pytest.mark.parametrize("leak", [False, True])
-def test_the_hidden_token_changes_nothing(family, leak):
-    """With kept tokens (`leak`) the same change does move the logits, so equality is no accident."""
-    lots = {"mask": 0, "random": 0, "keep": 1} if leak else {"mask": 1, "random": 0, "keep": 0}
-    recipe = Recipe.build({"objective": "mlm", "mlm": lots})
+def test_masked_token_does_not_leak(family, leak):
+    """With kept tokens (`leak`) the same change does change the logits, so the test can fail."""
+    mlm = {"mask": 0, "random": 0, "keep": 1} if leak else {"mask": 1, "random": 0, "keep": 0}
+    recipe = Recipe.build({"objective": "mlm", "mlm": mlm})
     model = Model(tiny(family, vocab_size=TOKENIZER.size, pad_id=TOKENIZER.pad), ["mlm"]).init(0).eval()
     ids = generator("leak").choice(np.flatnonzero(~TOKENIZER.special), 40)
     before, positions = masked_logits(model, ids, recipe)
@@ -67,23 +67,25 @@ def test_the_hidden_token_changes_nothing(family, leak):
 
 
 @families
-def test_packed_documents_do_not_see_each_other(family):
+def test_packed_documents_do_not_attend_to_each_other(family):
     model = Model(tiny(family), ["mlm"]).init(0).eval()
-    ids = draw(2, 30)
+    ids = random_ids(2, 30)
     documents = (torch.arange(30)[None] >= torch.tensor([[11], [17]])).long()
-    other = torch.where(documents == 1, draw(2, 30, seed=1), ids)
+    other = torch.where(documents == 1, random_ids(2, 30, seed=1), ids)
     with torch.no_grad():
         first = [model.logits("mlm", model.encode(Batch(x, document_ids=documents))) for x in (ids, other)]
-        open_rows = [model.logits("mlm", model.encode(Batch(x))) for x in (ids, other)]
+        without_ids = [model.logits("mlm", model.encode(Batch(x))) for x in (ids, other)]
     assert torch.equal(first[0][documents == 0], first[1][documents == 0])
     assert not torch.equal(first[0][documents == 1], first[1][documents == 1])
-    assert not torch.equal(open_rows[0][documents == 0], open_rows[1][documents == 0])  # the numbers are what does it
+    assert not torch.equal(
+        without_ids[0][documents == 0], without_ids[1][documents == 0]
+    )  # without document IDs the result differs
 
 
 @families
-def test_padding_changes_nothing(family):
+def test_padding_does_not_change_hidden_states(family):
     model = Model(tiny(family), ["mlm"]).init(0).eval()
-    row = draw(1, 20)
+    row = random_ids(1, 20)
     padded = torch.cat([row, torch.full((1, 15), model.config.pad_id)], 1)
     with torch.no_grad():
         alone, inside = model(row), model(padded, torch.arange(35)[None] < 20)
@@ -91,18 +93,18 @@ def test_padding_changes_nothing(family):
 
 
 @families
-def test_only_the_positions_asked_for(family):
+def test_encoding_selected_positions(family):
     model = Model(tiny(family), ["mlm"]).init(0).eval()
-    batch, at = Batch(draw(2, 12)), torch.tensor([1, 7, 20])
+    batch, positions = Batch(random_ids(2, 12)), torch.tensor([1, 7, 20])
     with torch.no_grad():
-        assert gap(model.encode(batch, at), model.encode(batch).flatten(0, 1)[at]) <= 1e-5
+        assert gap(model.encode(batch, positions), model.encode(batch).flatten(0, 1)[positions]) <= 1e-5
 
 
 @families
-def test_the_shapes_of_every_head(family):
+def test_logits_shape_of_every_head(family):
     heads = ["mlm", "nsp", "sop", "rtd", "classify", "tag", "answer", "choose"]
     model = Model(tiny(family, labels=("a", "b", "c")), heads).init(0).eval()
-    hidden = model(draw(2, 9))
+    hidden = model(random_ids(2, 9))
     shapes = {name: tuple(model.logits(name, hidden).shape) for name in heads}
     assert shapes == {
         "mlm": (2, 9, 60),
@@ -116,37 +118,37 @@ def test_the_shapes_of_every_head(family):
     }
 
 
-def test_one_layer_used_many_times():
+def test_albert_shares_one_layer():
     counts = [count_parameters(tiny("albert", layers=layers)) for layers in (1, 4, 12)]
     assert len(set(counts)) == 1
     model = Model(tiny("albert"), ["mlm"]).init(0).eval()
     assert len(model.encoder.layers) == 1
     states: list[torch.Tensor] = []
-    model.encoder(draw(1, 9), states=states)
+    model.encoder(random_ids(1, 9), states=states)
     assert len(states) == 5
     assert not torch.allclose(states[1], states[4])
     model.zero_grad()
-    model.encoder(draw(1, 9)).sum().backward()
+    model.encoder(random_ids(1, 9)).sum().backward()
     assert all(p.grad is not None for p in model.encoder.layers.parameters())
 
 
 @pytest.mark.parametrize("pad", [0, 1, 7])
-def test_positions_are_counted_from_the_padding(pad):
-    """Rows up to the padding's own are never read, and every row after it can be."""
+def test_roberta_positions_start_after_the_padding_index(pad):
+    """Position embeddings up to index pad_id are never used; all later ones are."""
     config = tiny("roberta", pad_id=pad)
     assert (config.max_positions, hf.write_config(config)["max_position_embeddings"]) == (40, 41 + pad)
     model = Model(config, ["mlm"]).init(0)
-    model.logits("mlm", model(draw(1, 40) + 3 * (draw(1, 40) == pad))).square().sum().backward()
-    read = model.encoder.embeddings.positions.weight.grad.any(-1)
-    assert read.tolist() == [False] * (pad + 1) + [True] * 40
+    model.logits("mlm", model(random_ids(1, 40) + 3 * (random_ids(1, 40) == pad))).square().sum().backward()
+    used = model.encoder.embeddings.positions.weight.grad.any(-1)
+    assert used.tolist() == [False] * (pad + 1) + [True] * 40
 
 
-def test_one_segment_vector_serves_every_segment():
+def test_roberta_uses_one_segment_embedding():
     model = Model(tiny("roberta"), ["mlm"]).init(0).eval()
-    assert torch.equal(model(draw(1, 9)), model(draw(1, 9), None, torch.ones(1, 9, dtype=torch.long)))
+    assert torch.equal(model(random_ids(1, 9)), model(random_ids(1, 9), None, torch.ones(1, 9, dtype=torch.long)))
 
 
-def test_an_albert_of_several_groups_is_refused():
+def test_albert_with_several_hidden_groups_raises():
     raw = hf.write_config(tiny("albert")) | {"model_type": "albert"}
     for key in ("num_hidden_groups", "inner_group_num"):
         with pytest.raises(Exception, match=f"{key}: 2"):
@@ -155,15 +157,15 @@ def test_an_albert_of_several_groups_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [  # width, layers, heads, intermediate, embedding; those of the paper's table 6
+    [  # hidden, layers, heads, intermediate, embedding; as in table 6 of the paper
         ("electra-small", (64, 12, 1, 256, 128)),
         ("electra-base", (256, 12, 4, 1024, 768)),
         ("electra-large", (256, 24, 4, 1024, 1024)),
         ("electra-mini", (64, 4, 1, 256, 128)),
-        ("modernbert-mini", (256, 1, 4, 512, 256)),  # no width of their own for embeddings: fewer layers
+        ("modernbert-mini", (256, 1, 4, 512, 256)),  # the embeddings have no separate size, so it has fewer layers
     ],
 )
-def test_the_size_of_a_generator(name, shape):
+def test_generator_size(name, shape):
     g = preset(name).generator_config()
     assert (g.hidden, g.layers, g.heads, g.intermediate, g.embedding_size) == shape
 
@@ -172,7 +174,7 @@ def electra(**changes):
     return tiny("electra", heads=4, **changes)
 
 
-def test_a_generator_shares_its_vectors():
+def test_generator_shares_its_embeddings():
     model = Model(electra(), ["rtd", "generator"]).init(0)
     small = model.heads["generator"]
     assert small.embedding is model.embedding
@@ -181,16 +183,16 @@ def test_a_generator_shares_its_vectors():
     names = [name for name, _ in model.named_parameters()]
     assert not set(TIED) & set(names)
     assert set(TIED) <= set(model.state_dict())
-    ids, at = draw(2, 9), torch.tensor([1, 12])
-    logits = small.logits("mlm", small.encode(Batch(ids), at))
+    ids, positions = random_ids(2, 9), torch.tensor([1, 12])
+    logits = small.logits("mlm", small.encode(Batch(ids), positions))
     assert logits.shape == (2, 60)
     logits.sum().backward()
     assert model.embedding.grad.any()
     assert model.encoder.layers[0].mlp.up.weight.grad is None
 
 
-def test_the_first_weights_of_a_generator():
-    """A function of the seed and the whole name: adding the head moves nothing, and it is no copy of the model."""
+def test_initial_weights_of_a_generator():
+    """They depend on the seed and the parameter name: adding the head changes no other weight, and its weights are not copies."""
     alone, both = Model(electra(), ["rtd"]).init(3), Model(electra(), ["rtd", "generator"]).init(3)
     assert all(torch.equal(value, both.state_dict()[key]) for key, value in alone.state_dict().items())
     small = both.heads["generator"]
@@ -202,7 +204,7 @@ def test_the_first_weights_of_a_generator():
 
 
 @pytest.mark.parametrize("config", [electra(), electra(embedding=32, generator=0.5), tiny("modernbert")])
-def test_a_generator_is_saved_inside_and_tied_again(config, tmp_path):
+def test_generator_is_saved_in_a_subdirectory_and_tied_again(config, tmp_path):
     model = Model(config, ["rtd", "generator"]).init(0)
     hf.save(model, tmp_path / "a")
     assert json.loads((tmp_path / "a/generator/config.json").read_text())["architectures"][0].endswith("ForMaskedLM")
@@ -216,7 +218,7 @@ def test_a_generator_is_saved_inside_and_tied_again(config, tmp_path):
     assert all((tmp_path / "a" / f).read_bytes() == (tmp_path / "b" / f).read_bytes() for f in files)
 
 
-def test_the_vectors_are_those_of_the_model_where_a_generator_has_others(tmp_path):
+def test_embeddings_of_the_discriminator_take_precedence(tmp_path):
     model = Model(electra(), ["rtd", "generator"]).init(0)
     hf.save(model, tmp_path)
     hf.save(Model(model.heads["generator"].config).init(1), tmp_path / "generator")
@@ -225,10 +227,10 @@ def test_the_vectors_are_those_of_the_model_where_a_generator_has_others(tmp_pat
     assert torch.equal(loaded.encoder.embeddings.positions.weight, model.encoder.embeddings.positions.weight)
 
 
-def test_a_folder_without_a_generator_gets_a_new_one_and_says_so(tmp_path):
+def test_missing_generator_is_initialized_and_reported(tmp_path):
     hf.save(Model(electra(), ["rtd", "generator"]).init(0), tmp_path)
     assert list(hf.load(tmp_path, heads=["rtd"]).model.heads) == ["rtd"]
-    wider = hf.load(tmp_path, changes={"generator": 0.5})  # another size does not fit: drawn anew
+    wider = hf.load(tmp_path, changes={"generator": 0.5})  # a different size is initialized randomly
     assert "heads.generator.encoder.layers.0.mlp.up.weight" in wider.missing
     shutil.rmtree(tmp_path / "generator")
     loaded = hf.load(tmp_path, heads=["rtd", "generator"], seed=4)
@@ -238,8 +240,8 @@ def test_a_folder_without_a_generator_gets_a_new_one_and_says_so(tmp_path):
     assert all(torch.equal(loaded.model.state_dict()[key], expected[key]) for key in loaded.missing)
 
 
-def test_a_classifier_of_another_class_keeps_its_pooler_apart(tmp_path):
-    """RoBERTa's classifier has a dense layer of its own; the pooler of the bare model is not taken for it."""
+def test_roberta_classifier_keeps_its_dense_layer(tmp_path):
+    """The classifier of RoBERTa has its own dense layer, which is not loaded from the pooler of the bare model."""
     config = tiny("roberta", labels=("a", "b"))
     classifier = Model(config, ["classify"]).init(0)
     hf.save(classifier, tmp_path)
@@ -251,8 +253,8 @@ def test_a_classifier_of_another_class_keeps_its_pooler_apart(tmp_path):
     assert torch.equal(loaded.model.heads["pooler"].dense.weight, classifier.heads["pooler"].dense.weight)
 
 
-def test_labels_are_written_for_those_who_have_them(tmp_path):
-    """Three names of labels would give a question-answering class three outputs."""
+def test_labels_are_saved_only_for_heads_with_labels(tmp_path):
+    """With three label names, a question-answering class would have three outputs."""
     hf.save(Model(change(tiny("bert"), labels=("a", "b", "c")), ["answer"]).init(0), tmp_path)
     assert "id2label" not in json.loads((tmp_path / "config.json").read_text())
     hf.save(Model(change(tiny("bert"), labels=("a", "b", "c")), ["tag"]).init(0), tmp_path)

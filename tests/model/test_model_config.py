@@ -23,7 +23,7 @@ from unmask.model.model import count_parameters, with_dependencies
         ("modernbert-large", 28, 1024, 2624, 8192),
     ],
 )
-def test_public_sizes(name, layers, hidden, intermediate, positions):
+def test_published_sizes(name, layers, hidden, intermediate, positions):
     c = preset(name)
     assert (c.layers, c.hidden, c.intermediate, c.max_positions) == (layers, hidden, intermediate, positions)
     assert c.heads == hidden // 64
@@ -31,7 +31,7 @@ def test_public_sizes(name, layers, hidden, intermediate, positions):
 
 @pytest.mark.parametrize(
     ("name", "heads", "millions"),
-    [  # as published: Devlin et al. and Turc et al. without heads, Warner et al. with
+    [  # as published: Devlin et al. and Turc et al. without heads, Warner et al. with heads
         ("bert-tiny", ["pooler"], 4.4),
         ("bert-mini", ["pooler"], 11.2),
         ("bert-small", ["pooler"], 28.8),
@@ -58,7 +58,7 @@ def test_published_parameter_counts(name, heads, millions):
         ("modernbert", "ModernBertForMaskedLM"),
     ],
 )
-def test_every_preset_has_a_class_for_its_objective(family, architecture):
+def test_every_preset_has_an_architecture_for_its_objective(family, architecture):
     for name in FAMILIES[family].presets:
         config = preset(name)
         assert config.architecture(with_dependencies(config.default_objective.split("+"))) == architecture
@@ -95,7 +95,7 @@ def test_architecture(family, heads, architecture):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "said"),
+    ("name", "changes", "message"),
     [
         ("bert-minni", {}, "did you mean bert-mini"),
         ("bert-mini", {"layer": 3}, "did you mean layers"),
@@ -122,17 +122,17 @@ def test_architecture(family, heads, architecture):
         ("electra-mini", {"generator": 0.0}, "above 0"),
     ],
 )
-def test_a_mistake_is_explained(name, changes, said):
-    with pytest.raises(UserError, match=said):
+def test_invalid_config_raises(name, changes, message):
+    with pytest.raises(UserError, match=message):
         preset(name, **changes)
 
 
-def test_an_encoder_alone_is_refused_where_no_class_holds_it():
+def test_architecture_without_heads_raises():
     with pytest.raises(UserError, match="no heads"):
         preset("bert-tiny").architecture([])
 
 
-def test_frozen_plain_values():
+def test_config_is_frozen():
     config = preset("bert-tiny", labels=["a", 1])
     assert config.labels == ("a", "1")
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -140,6 +140,6 @@ def test_frozen_plain_values():
     assert ModelConfig(**dataclasses.asdict(config)) == config
 
 
-def test_the_config_needs_no_torch():
+def test_config_does_not_import_torch():
     code = "import sys, unmask.model.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Folders: old formats, heads without a place in transformers, missing heads, and what is wrong said clearly."""
+"""Model directories: old formats, heads without a transformers class, missing heads, and clear errors."""
 
 import json
 
@@ -27,18 +27,18 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-def test_a_head_without_a_place_goes_beside_the_model(tmp_path):
+def test_head_without_a_transformers_class_is_saved_in_a_separate_file(tmp_path):
     model = saved(tmp_path, MODERN, ["mlm", "nsp"])
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["ModernBertForMaskedLM"]
-    beside = load_file(tmp_path / "heads.safetensors")
-    assert {key.split(".")[1] for key in beside} == {"nsp", "pooler"}
+    extra_heads = load_file(tmp_path / "heads.safetensors")
+    assert {key.split(".")[1] for key in extra_heads} == {"nsp", "pooler"}
     assert not {"nsp", "pooler"} & {key.split(".")[0] for key in load_file(tmp_path / "model.safetensors")}
     loaded = hf.load(tmp_path)
     assert same(loaded.model, model)
     assert (loaded.missing, loaded.unexpected) == ([], [])
 
 
-def test_a_missing_head_is_said_and_drawn_from_the_seed(tmp_path):
+def test_missing_head_is_reported_and_initialized_from_the_seed(tmp_path):
     saved(tmp_path, BERT, ["mlm"])
     loaded = hf.load(tmp_path, heads=["mlm", "nsp"], seed=5)
     assert {name.split(".")[1] for name in loaded.missing} == {"pooler", "nsp"}
@@ -47,13 +47,13 @@ def test_a_missing_head_is_said_and_drawn_from_the_seed(tmp_path):
     assert hf.load(tmp_path).missing == []
 
 
-def test_only_the_heads_asked_for(tmp_path):
+def test_load_only_the_requested_heads(tmp_path):
     saved(tmp_path)
     loaded = hf.load(tmp_path, heads=())
     assert (list(loaded.model.heads), loaded.missing, loaded.unexpected) == ([], [], [])
 
 
-def test_other_labels_get_a_new_classifier_and_keep_the_pooler(tmp_path):
+def test_new_labels_initialize_the_classifier_and_keep_the_pooler(tmp_path):
     config = preset("bert-tiny", vocab_size=60, labels=("a", "b"))
     model = saved(tmp_path, config, ["classify"])
     loaded = hf.load(tmp_path)
@@ -65,14 +65,14 @@ def test_other_labels_get_a_new_classifier_and_keep_the_pooler(tmp_path):
     assert torch.equal(loaded.model.heads["pooler"].dense.weight, model.heads["pooler"].dense.weight)
 
 
-def test_tensors_that_nothing_reads_are_said(tmp_path):
+def test_unexpected_tensors_are_reported(tmp_path):
     saved(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     save_file(tensors | {"extra.weight": torch.ones(2)}, tmp_path / "model.safetensors")
     assert hf.load(tmp_path).unexpected == ["extra.weight"]
 
 
-def test_a_folder_of_2018(tmp_path):
+def test_model_directory_of_2018(tmp_path):
     """pytorch_model.bin, LayerNorms with gamma and beta, buffers and tied copies among the weights, half precision."""
     model = saved(tmp_path)
     old = {}
@@ -94,8 +94,8 @@ def test_a_folder_of_2018(tmp_path):
     assert same(loaded.model, model.half().float())
 
 
-def test_an_old_modernbert_config():
-    """As the published folders have it, written before transformers 5."""
+def test_old_modernbert_config():
+    """As in the published directories, which were written before transformers 5."""
     raw = hf.write_config(preset("modernbert-base", global_every=4, rope_theta=1e6, local_rope_theta=5e3))
     del raw["layer_types"], raw["rope_parameters"]
     raw |= {"global_attn_every_n_layers": 4, "global_rope_theta": 1e6, "local_rope_theta": 5e3}
@@ -105,7 +105,7 @@ def test_an_old_modernbert_config():
     assert hf.read_config({"model_type": "bert"}) == preset("bert-base")
 
 
-def test_shards(tmp_path):
+def test_sharded_weights(tmp_path):
     model = saved(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     (tmp_path / "model.safetensors").unlink()
@@ -121,7 +121,7 @@ def test_shards(tmp_path):
         hf.load(tmp_path)
 
 
-def test_token_classification_is_not_taken_for_a_classifier(tmp_path):
+def test_token_classification_is_not_loaded_as_a_classifier(tmp_path):
     config = preset("modernbert-mini", vocab_size=60, labels=("a", "b"))
     saved(tmp_path, config, ["classify"])
     raw = json.loads((tmp_path / "config.json").read_text())
@@ -130,14 +130,14 @@ def test_token_classification_is_not_taken_for_a_classifier(tmp_path):
     loaded = hf.load(tmp_path)
     assert list(loaded.model.heads) == ["tag"]
     assert loaded.config.labels == ("a", "b")
-    raw["architectures"] = ["ModernBertForMaskedLM"]  # undeclared, it is neither
+    raw["architectures"] = ["ModernBertForMaskedLM"]  # not declared, so it is neither
     (tmp_path / "config.json").write_text(json.dumps(raw))
     loaded = hf.load(tmp_path)
     assert list(loaded.model.heads) == []
     assert "classifier.weight" in loaded.unexpected
 
 
-def test_extra_settings_and_the_tokenizer_are_written(tmp_path):
+def test_extra_settings_and_the_tokenizer_are_saved(tmp_path):
     class Text:
         def save(self, folder, **settings):
             (folder / "tokenizer.json").write_text("{}")
@@ -152,11 +152,11 @@ class Evil:
         return (print, ("unpickled",))
 
 
-def _break(folder, what):
+def damage_folder(folder, damage):
     config = folder / "config.json"
     weights = folder / "model.safetensors"
     raw = json.loads(config.read_text())
-    match what:
+    match damage:
         case "no config":
             config.unlink()
         case "bad json":
@@ -182,7 +182,7 @@ def _break(folder, what):
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("damage", "message"),
     [
         ("no config", "no config.json"),
         ("bad json", "cannot read"),
@@ -196,10 +196,10 @@ def _break(folder, what):
         ("layer", r"layer\.2.*is missing"),
     ],
 )
-def test_a_broken_folder_is_explained(what, said, tmp_path, capsys):
+def test_damaged_model_directory_raises(damage, message, tmp_path, capsys):
     saved(tmp_path)
-    _break(tmp_path, what)
-    with pytest.raises(UserError, match=said):
+    damage_folder(tmp_path, damage)
+    with pytest.raises(UserError, match=message):
         hf.load(tmp_path)
     assert "unpickled" not in capsys.readouterr().out
 
@@ -211,18 +211,18 @@ def test_a_broken_folder_is_explained(what, said, tmp_path, capsys):
         {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},
     ],
 )
-def test_an_unknown_modernbert_is_explained(change):
+def test_unsupported_modernbert_raises(change):
     raw = hf.write_config(MODERN) | {"model_type": "modernbert"} | change
     with pytest.raises(UserError, match=r"layer_types|rope_type"):
         hf.read_config(raw)
 
 
-def test_no_such_folder():
+def test_missing_directory_raises():
     with pytest.raises(UserError, match="no such file or folder: not-there"):
         hf.load("not-there")
 
 
-def test_an_unreachable_hub_is_explained(monkeypatch):
+def test_unreachable_hub_raises(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="the hub could not be reached"):
         resolve("owner-of-nothing/nothing", ["*.json"])

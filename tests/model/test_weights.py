@@ -1,4 +1,4 @@
-"""Folders of every age: TensorFlow's checkpoints, written here as TensorFlow writes them; old pickles; damage is found."""
+"""Model directories of every age: TensorFlow checkpoints, written here in the format of TensorFlow; old pickles; damage is detected."""
 
 import json
 import os
@@ -30,7 +30,7 @@ CONFIG = {
 }
 
 
-# ----------------------------------------------------------------------------- a writer, from the format's description
+# ----------------------------------------------------------------------------- a writer after the format specification
 
 
 def varint(n):
@@ -47,7 +47,7 @@ def field(number, value):
 
 
 def block(entries, file, restart=3, kind=0):
-    """Appends a block to `file` and returns its handle. Keys share their beginnings, but for every third."""
+    """Append a block to `file` and return its handle. Keys share prefixes, except for every third one."""
     data, restarts, before = b"", [], b""
     for n, (key, value) in enumerate(entries):
         shared = 0
@@ -64,7 +64,7 @@ def block(entries, file, restart=3, kind=0):
 
 
 def write_checkpoint(folder, variables, name=NAME, per_block=7, kind=0):
-    """name → array, as a checkpoint of one shard."""
+    """Write {name: array} as a checkpoint with one shard."""
     folder.mkdir(exist_ok=True)
     data, entries = b"", [(b"", field(1, 1) + field(3, field(1, 1)))]
     for variable, array in sorted(variables.items()):
@@ -87,7 +87,7 @@ def write_checkpoint(folder, variables, name=NAME, per_block=7, kind=0):
 
 
 def google_variables(model):
-    """A model's tensors under Google's names: the inverse of what is read, by hand."""
+    """Return the tensors of a model under Google's names: the inverse of reading, written by hand."""
     out = {}
     for parameter, value in model.state_dict().items():
         targets = hf.hf_tensor_names(hf.FAMILIES["bert"], parameter)
@@ -121,31 +121,33 @@ def checkpoint(tmp_path):
     return tmp_path, model, variables
 
 
-def test_a_tensorflow_checkpoint_opens_to_the_same_weights(checkpoint):
+def test_tensorflow_checkpoint_loads_the_same_weights(checkpoint):
     folder, model, variables = checkpoint
     entries, shards = read_index(folder / f"{NAME}.index")
     assert (len(entries), shards) == (3 * len(variables) + 1, 1)
     loaded = hf.load(folder)
     assert (loaded.missing, loaded.unexpected) == ([], [])  # and nothing of the optimizer
     assert set(loaded.model.heads) == {"mlm", "nsp", "pooler"}
-    wanted = model.state_dict()
-    assert all(torch.equal(value, wanted[name]) for name, value in loaded.model.state_dict().items())
-    assert len(wanted) == len(loaded.model.state_dict())
+    expected = model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in loaded.model.state_dict().items())
+    assert len(expected) == len(loaded.model.state_dict())
     architecture = hf.save(loaded.model, folder / "new")
     assert architecture == "BertForPreTraining"
 
 
-def test_other_number_types(tmp_path):
+def test_other_dtypes_are_converted(tmp_path):
     value = np.array([[1.5, -2.0], [0.25, 3.0]])
     half = (value.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)  # bfloat16
     kinds = {"a": value, "b": value.astype(np.float16), "c": half, "d": value.astype(np.float32)}
     write_checkpoint(tmp_path, kinds | {"counter": np.arange(3)})
-    found = read_checkpoint(tmp_path / f"{NAME}.index")
-    assert set(found) == set(kinds)
-    assert all(tensor.dtype == torch.float32 and tensor.numpy().tolist() == value.tolist() for tensor in found.values())
+    tensors = read_checkpoint(tmp_path / f"{NAME}.index")
+    assert set(tensors) == set(kinds)
+    assert all(
+        tensor.dtype == torch.float32 and tensor.numpy().tolist() == value.tolist() for tensor in tensors.values()
+    )
 
 
-def test_names():
+def test_tensorflow_names_are_mapped():
     assert rename("cls/seq_relationship/output_weights") == ("cls.seq_relationship.weight", False)
     assert rename("bert/encoder/layer_11/output/LayerNorm/gamma") == (
         "bert.encoder.layer.11.output.LayerNorm.gamma",
@@ -153,7 +155,7 @@ def test_names():
     )
 
 
-def test_every_flipped_byte_is_found(checkpoint):
+def test_flipped_bits_are_detected(checkpoint):
     folder, _, variables = checkpoint
     data = folder / f"{NAME}.data-00000-of-00001"
     good, rng = data.read_bytes(), np.random.default_rng(0)
@@ -168,16 +170,16 @@ def test_every_flipped_byte_is_found(checkpoint):
     data.write_bytes(good)
     index = folder / f"{NAME}.index"
     table = index.read_bytes()
-    # The last 200 bytes before the footer hold a block that is empty and never read.
-    for at in rng.choice(len(table) - 48 - 200, 20, replace=False):
+    # The last 200 bytes before the footer are an empty block that is never read.
+    for offset in rng.choice(len(table) - 48 - 200, 20, replace=False):
         bad = bytearray(table)
-        bad[at] ^= 1 << int(rng.integers(8))
+        bad[offset] ^= 1 << int(rng.integers(8))
         index.write_bytes(bytes(bad))
         with pytest.raises(UserError, match="cannot read"):
             read_index(index)
 
 
-def test_cut_short(checkpoint):
+def test_truncated_files_raise(checkpoint):
     folder, _, _ = checkpoint
     data, index = folder / f"{NAME}.data-00000-of-00001", folder / f"{NAME}.index"
     good = data.read_bytes()
@@ -196,7 +198,7 @@ def test_cut_short(checkpoint):
         hf.load(folder)
 
 
-def test_what_is_not_read_is_refused(tmp_path):
+def test_unsupported_checkpoints_raise(tmp_path):
     write_checkpoint(tmp_path, {"a": np.zeros(3, np.float32)}, kind=1)
     (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(UserError, match="compressed"):
@@ -208,7 +210,7 @@ def test_what_is_not_read_is_refused(tmp_path):
         hf.load(tmp_path)
 
 
-def test_a_number_without_an_end_is_refused_at_once():
+def test_varint_without_an_end_raises():
     from unmask.protobuf import fields
     from unmask.protobuf import read_varint as read_varint
 
@@ -236,7 +238,7 @@ def test_a_number_without_an_end_is_refused_at_once():
         {"offset": 2**64, "shape": (0,), "size": 0},
     ],
 )
-def test_an_entry_that_asks_for_what_is_not_there(entry, tmp_path):
+def test_index_entry_outside_the_file_raises(entry, tmp_path):
     write_checkpoint(tmp_path, {"a": np.zeros(3, np.float32)})
     good = Entry(1, (3,), 0, 0, 12, mask_crc(crc32c(bytes(12))))
     index = tmp_path / f"{NAME}.index"
@@ -246,7 +248,7 @@ def test_an_entry_that_asks_for_what_is_not_there(entry, tmp_path):
 
 
 @pytest.mark.parametrize("number", [1, 3, 4, 5, 6, "shape", "header"])
-def test_text_in_the_index_where_a_number_belongs(number, tmp_path):
+def test_index_with_a_wrong_field_type_raises(number, tmp_path):
     shape = field(2, field(2, field(1, b"x" if number == "shape" else 3)))
     entry = field(1, 1) + shape + field(4, 0) + field(5, 12)
     entry += field(number, b"x") if isinstance(number, int) else b""
@@ -260,13 +262,13 @@ def test_text_in_the_index_where_a_number_belongs(number, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "places", [["a.bin"], {"a": "../a.bin"}, {"a": "/tmp/a.bin"}, {"a": 3}, {"a": ".."}, {"a": ""}]
+    "weight_map", [["a.bin"], {"a": "../a.bin"}, {"a": "/tmp/a.bin"}, {"a": 3}, {"a": ".."}, {"a": ""}]
 )
-def test_an_index_names_files_beside_it(places, tmp_path):
+def test_index_with_invalid_file_names_raises(weight_map, tmp_path):
     torch.save({"a": torch.zeros(1)}, tmp_path / "a.bin")
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(UserError, match=r"weight_map is not an object|names the file"):
         read_weights(folder)
 
@@ -284,7 +286,7 @@ def test_an_index_names_files_beside_it(places, tmp_path):
         {"max_position_embeddings": 10**12},
     ],
 )
-def test_a_size_that_no_memory_holds(changes, tmp_path):
+def test_config_sizes_beyond_memory_raise(changes, tmp_path):
     model = Model(preset("bert-tiny", hidden=32, layers=2, vocab_size=23, max_positions=16), ["mlm"]).init(0)
     hf.save(model, tmp_path)
     file = tmp_path / "config.json"
@@ -294,9 +296,9 @@ def test_a_size_that_no_memory_holds(changes, tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 4095, 4096, 4097, 30_000])
-def test_checksum_is_the_same_by_lanes_and_by_bytes(size):
+def test_checksum_equals_the_definition(size):
     data = np.random.default_rng(size).bytes(size)
-    register = 0xFFFFFFFF  # the definition, bit by bit
+    register = 0xFFFFFFFF  # reference implementation, bit by bit
     for byte in data:
         register ^= byte
         for _ in range(8):
@@ -310,7 +312,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("how", ["torch", "pickle"])
-def test_a_pickle_that_would_run_something_is_refused(how, tmp_path, monkeypatch):
+def test_pickle_that_executes_code_is_rejected(how, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "bert"}))
     file = tmp_path / "pytorch_model.bin"
@@ -323,7 +325,7 @@ def test_a_pickle_that_would_run_something_is_refused(how, tmp_path, monkeypatch
     assert not (tmp_path / "was-run").exists()
 
 
-def test_damaged_and_empty_pickles(tmp_path):
+def test_damaged_and_empty_pickles_raise(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "bert"}))
     file = tmp_path / "pytorch_model.bin"
     for data in (b"", b"nonsense", pickle.dumps([1, 2])[:-3]):
@@ -335,11 +337,11 @@ def test_damaged_and_empty_pickles(tmp_path):
         hf.load(tmp_path)
 
 
-def test_old_pytorch_folders(checkpoint, tmp_path):
-    """2018's names (gamma, beta), whole and in shards, give the same weights."""
+def test_old_pytorch_directories_load_the_same_weights(checkpoint, tmp_path):
+    """Names of 2018 (gamma, beta), in one file and in shards, give the same weights."""
     folder, _, _ = checkpoint
     tensors = read_checkpoint(folder / f"{NAME}.index")
-    wanted = hf.load(folder).model.state_dict()
+    expected = hf.load(folder).model.state_dict()
     for shards in (1, 2):
         old = tmp_path / str(shards)
         old.mkdir()
@@ -347,9 +349,9 @@ def test_old_pytorch_folders(checkpoint, tmp_path):
         if shards == 1:
             torch.save(tensors, old / "pytorch_model.bin")
         else:
-            places = {key: f"pytorch_model-{n % 2}.bin" for n, key in enumerate(tensors)}
-            for file in set(places.values()):
-                torch.save({key: tensors[key] for key in tensors if places[key] == file}, old / file)
-            (old / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
-        found = hf.load(old).model.state_dict()
-        assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+            weight_map = {key: f"pytorch_model-{n % 2}.bin" for n, key in enumerate(tensors)}
+            for file in set(weight_map.values()):
+                torch.save({key: tensors[key] for key in tensors if weight_map[key] == file}, old / file)
+            (old / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        loaded = hf.load(old).model.state_dict()
+        assert all(torch.equal(loaded[key], expected[key]) for key in expected)

@@ -1,4 +1,4 @@
-"""transformers' Trainer on a task's own rows: the peer that fine-tuning is measured against (test_trainer.py, bench/finetune.py)."""
+"""The Trainer of transformers on the rows of a task: the reference for fine-tuning (test_trainer.py, bench/finetune.py)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,14 +20,14 @@ FILL = {"attention_mask": 0, "token_type_ids": 0, "labels": -100}
 
 
 class Ordered(transformers.Trainer):
-    """The rows in the order in which they are given."""
+    """A Trainer that keeps the order of its rows."""
 
     def _get_train_sampler(self, *_: Any) -> Any:
         return torch.utils.data.SequentialSampler(self.train_dataset)  # type: ignore[arg-type]
 
 
 def rows(task: str, examples: Sequence[Example]) -> list[Row]:
-    """Our rows as transformers' models take them."""
+    """Convert examples to inputs of transformers models."""
     return [
         {"input_ids": e.input_ids.tolist(), "attention_mask": [1] * len(e),
          "token_type_ids": [0] * len(e) if e.token_type_ids is None else e.token_type_ids.tolist(), **_labels(task, e)}
@@ -49,12 +49,12 @@ def _labels(task: str, example: Example) -> Row:
 
 
 def collate(batch: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
-    """Padded to the longest, labels per token with -100, as transformers' own collators do."""
-    longest, out = max(len(row["input_ids"]) for row in batch), {}
+    """Pad to the longest row, and token labels with -100, as the collators of transformers do."""
+    max_length, out = max(len(row["input_ids"]) for row in batch), {}
     for key in batch[0]:
         values = [row[key] for row in batch]
         if isinstance(values[0], list):
-            values = [v + [pad if key == "input_ids" else FILL[key]] * (longest - len(v)) for v in values]
+            values = [v + [pad if key == "input_ids" else FILL[key]] * (max_length - len(v)) for v in values]
         out[key] = torch.tensor(values)
     return out
 
@@ -62,7 +62,7 @@ def collate(batch: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
 def train(
     task: str, folder: Path, data: Sequence[Row], pad: int, out: Path, ordered: bool = False, **settings: Any
 ) -> tuple[Any, list[float], float]:
-    """The Trainer with its defaults but for `settings`; the model, the losses that it logged, and its seconds of training."""
+    """Train with the defaults of the Trainer, except for `settings`. Return the model, its logged losses and the training time in seconds."""
     arguments = transformers.TrainingArguments(
         str(out), report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True, **settings
     )

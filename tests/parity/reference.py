@@ -1,4 +1,4 @@
-"""What the parity tests share: small models of both sides, the same rows for both, and the largest difference."""
+"""Shared code of the parity tests: small models of both libraries, equal inputs for both, and the largest difference."""
 
 import torch
 import transformers
@@ -16,7 +16,7 @@ ENCODER_PRESETS = [name for name, fields in presets().items() if fields["family"
 
 
 def small(name, **changes):
-    """The preset's depth (up to 8 layers), heads and ratios at 16 numbers per head."""
+    """Return the preset with its depth (up to 8 layers), heads and ratios, and 16 dimensions per head."""
     full = preset(name, vocab_size=VOCAB, pad_id=0, cls_id=2, sep_id=3)
     hidden = 16 * full.heads
     shape = {
@@ -27,12 +27,12 @@ def small(name, **changes):
         "max_positions": 64,
     }
     if full.local_window:
-        shape["local_window"] = 10  # shorter than the rows below
+        shape["local_window"] = 10  # shorter than the sequences below
     return change(full, **(shape | changes))
 
 
-def stir(model, seed=0):
-    """No zero bias, no norm of ones: a swapped or forgotten tensor must show."""
+def randomize_weights(model, seed=0):
+    """Replace all weights by random values, without zero biases or unit norms, so that a swapped or missing tensor is detected."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -44,7 +44,7 @@ LENGTHS = (48, 31, 5)
 
 
 def rows(lengths=LENGTHS):
-    """ids, mask, segments; the last row is so short that its padding is out of every local window's sight."""
+    """Return ids, mask and segments. The last row is so short that its padding is outside of every local window."""
     generator = torch.Generator().manual_seed(1)
     width = max(lengths)
     mask = torch.arange(width)[None] < torch.tensor(lengths)[:, None]
@@ -53,23 +53,23 @@ def rows(lengths=LENGTHS):
     return ids, mask, segments
 
 
-def theirs(model, lengths=LENGTHS, **more):
+def run_reference(model, lengths=LENGTHS, **more):
     ids, mask, segments = rows(lengths)
     inputs = {"input_ids": ids, "attention_mask": mask.long()}
     if getattr(model.config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = segments
-    if type(model).__name__.endswith("MultipleChoice"):  # the rows are the answers to one question
+    if type(model).__name__.endswith("MultipleChoice"):  # the rows are the choices of one question
         inputs = {key: value[None] for key, value in inputs.items()}
     return model(**inputs, **more)
 
 
-def their_class(architecture):
+def reference_class(architecture):
     return getattr(transformers, architecture)
 
 
-def build_theirs(config, architecture):
-    """transformers' own model of that shape, spelled out here rather than by our table."""
-    kind = their_class(architecture).config_class
+def build_reference(config, architecture):
+    """Build the transformers model of this shape, with a config written here, independent of our conversion table."""
+    kind = reference_class(architecture).config_class
     common = {
         "vocab_size": VOCAB,
         "hidden_size": config.hidden,
@@ -82,12 +82,12 @@ def build_theirs(config, architecture):
     }
     if config.labels:
         common["num_labels"] = len(config.labels)
-    begin_and_end = {"bos_token_id": 2, "eos_token_id": 3}
-    own = {
+    bos_and_eos = {"bos_token_id": 2, "eos_token_id": 3}
+    by_family = {
         "bert": {},
-        "roberta": begin_and_end
+        "roberta": bos_and_eos
         | {"max_position_embeddings": config.max_positions + 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-        "albert": begin_and_end | {"embedding_size": config.embedding_size},
+        "albert": bos_and_eos | {"embedding_size": config.embedding_size},
         "electra": {"embedding_size": config.embedding_size},
         "distilbert": {
             "dim": config.hidden,
@@ -95,7 +95,7 @@ def build_theirs(config, architecture):
             "n_heads": config.heads,
             "hidden_dim": config.intermediate,
         },
-        "modernbert": begin_and_end
+        "modernbert": bos_and_eos
         | {
             "local_attention": config.local_window,
             "cls_token_id": 2,
@@ -103,19 +103,19 @@ def build_theirs(config, architecture):
             "classifier_pooling": config.pooling,
         },
     }
-    own["xlm-roberta"] = own["roberta"]
+    by_family["xlm-roberta"] = by_family["roberta"]
     if config.family == "distilbert":
         for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             del common[key]
-    return their_class(architecture)(kind(**common | own[config.family]))
+    return reference_class(architecture)(kind(**common | by_family[config.family]))
 
 
 def compare(model, reference):
-    """Largest difference over every output, relative to its magnitude, at the tokens that are not padding."""
+    """Return the largest relative difference over all outputs at tokens that are not padding."""
     ids, mask, segments = rows()
     with torch.no_grad():
         hidden = model(ids, mask, segments)
-        out = theirs(reference)
+        out = run_reference(reference)
     logits = out.get("logits")
     named = dict.fromkeys(("mlm", "nsp", "sop", "rtd", "classify", "tag"), logits)
     named |= {"choose": None if logits is None else logits.flatten()}
@@ -132,8 +132,8 @@ def compare(model, reference):
         if named.get(head) is not None:
             ours = model.logits(head, hidden, mask)
             assert ours.shape == named[head].shape, head
-            at = mask if head in ("mlm", "tag", "answer", "rtd") else ...
-            checks.append(gap(ours[at], named[head][at]))
+            selected = mask if head in ("mlm", "tag", "answer", "rtd") else ...
+            checks.append(gap(ours[selected], named[head][selected]))
     if "last_hidden_state" in out:
         checks.append(gap(hidden[mask], out.last_hidden_state[mask]))
     if "pooler_output" in out:
@@ -142,11 +142,11 @@ def compare(model, reference):
     return max(checks)
 
 
-# The three ways below are those of every family; `compare` says what of two models is to be equal.
+# The three checks below apply to every family; `compare` defines what must be equal.
 
 
-def assert_opens_here(reference, folder, heads, compare=compare):
-    """A folder of transformers, read here; what was read."""
+def assert_loads_from_transformers(reference, folder, heads, compare=compare):
+    """Save with transformers, load here, compare. Return the result of loading."""
     reference.save_pretrained(folder)
     loaded = hf.load(folder)
     assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], with_dependencies(heads))
@@ -154,42 +154,43 @@ def assert_opens_here(reference, folder, heads, compare=compare):
     return loaded
 
 
-def assert_opens_there(folder, model, compare=compare):
-    """A folder written here, read by the class that it names."""
-    opened = their_class(model.config.architecture(model.heads))
-    reference, info = opened.from_pretrained(folder, output_loading_info=True)
+def assert_loads_in_transformers(folder, model, compare=compare):
+    """Load a directory that was saved here with the transformers class that it names. Return the transformers model."""
+    architecture_class = reference_class(model.config.architecture(model.heads))
+    reference, info = architecture_class.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     assert compare(model, reference.eval()) <= TOLERANCE
     return reference
 
 
-def assert_comes_back(model, folder, compare=compare):
-    """Written here, it opens there; read here again and written again, and written by transformers, it is the same bit for
-    bit; the class that opened it."""
+def assert_round_trip(model, folder, compare=compare):
+    """Save here, load in transformers; save again here and in transformers: all files are equal bit for bit. Return the class name."""
     architecture = hf.save(model, folder / "a")
-    reference = assert_opens_there(folder / "a", model, compare)
+    reference = assert_loads_in_transformers(folder / "a", model, compare)
     assert type(reference).__name__ == architecture
     again = hf.load(folder / "a")
-    assert_is(again, model)
+    assert_same_model(again, model)
     hf.save(again.model, folder / "b")
     for file in (folder / "a").iterdir():
         assert file.read_bytes() == (folder / "b" / file.name).read_bytes(), file.name
     reference.save_pretrained(folder / "c")
-    ours, back = load_file(folder / "a/model.safetensors"), load_file(folder / "c/model.safetensors")
-    assert ours.keys() == back.keys()
-    assert all(torch.equal(ours[key], back[key]) for key in ours)
-    assert_is(hf.load(folder / "c"), model)
+    ours, saved_again = load_file(folder / "a/model.safetensors"), load_file(folder / "c/model.safetensors")
+    assert ours.keys() == saved_again.keys()
+    assert all(torch.equal(ours[key], saved_again[key]) for key in ours)
+    assert_same_model(hf.load(folder / "c"), model)
     return architecture
 
 
-def assert_is(loaded, model):
-    """What was read is the model: no key left over, the same config, the same bits."""
-    config = loaded.config if model.heads else change(loaded.config, tie=model.config.tie)  # nothing there to tie
+def assert_same_model(loaded, model):
+    """Assert that loading gave the same model: no missing or unexpected keys, the same config, the same bits."""
+    config = (
+        loaded.config if model.heads else change(loaded.config, tie=model.config.tie)
+    )  # without heads there is nothing to tie
     assert (loaded.missing, loaded.unexpected, config) == ([], [], model.config)
-    assert differing(loaded.model, model) == []
+    assert differing_tensors(loaded.model, model) == []
 
 
-def differing(a, b):
-    """Names of the tensors that are not in both with the same bits."""
+def differing_tensors(a, b):
+    """Return the names of tensors that are missing in one model or differ."""
     a, b = a.state_dict(), b.state_dict()
     return [key for key in {**a, **b} if key not in a or key not in b or not torch.equal(a[key], b[key])]

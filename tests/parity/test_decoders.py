@@ -1,4 +1,4 @@
-"""GPT, GPT-2, T5 and BART against transformers, both directions: equal logits and loss, and no key left over."""
+"""GPT, GPT-2, T5 and BART compared with transformers in both directions: equal logits and loss, no missing or unexpected keys."""
 
 import json
 
@@ -7,7 +7,13 @@ import torch
 import torch.nn.functional as F
 import transformers
 from near import gap
-from parity.reference import TOLERANCE, VOCAB, assert_comes_back, assert_opens_here, assert_opens_there
+from parity.reference import (
+    TOLERANCE,
+    VOCAB,
+    assert_loads_from_transformers,
+    assert_loads_in_transformers,
+    assert_round_trip,
+)
 from safetensors.torch import load_file
 
 from unmask.batch import Batch
@@ -30,7 +36,7 @@ CONFIGS = {
 
 
 def small(name, **changes):
-    """The preset's traits, two layers (three in the decoder, so that the two cannot be mixed up), 8 numbers per head."""
+    """Return the preset with two layers (three in the decoder, so that the two cannot be confused) and 8 dimensions per head."""
     full = preset(name, vocab_size=VOCAB, pad_id=1, cls_id=0, sep_id=2)
     shape = {"layers": 2, "hidden": 32, "heads": 4, "max_positions": 80}
     if full.intermediate:
@@ -42,8 +48,8 @@ def small(name, **changes):
     return change(full, **(shape | changes))
 
 
-def build_theirs(config, architecture):
-    """transformers' own model of that shape, spelled out here rather than by our table."""
+def build_reference(config, architecture):
+    """Build the transformers model of this shape, with a config written here, independent of our conversion table."""
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     if config.family in CAUSAL:
         values = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 80}
@@ -62,14 +68,14 @@ def build_theirs(config, architecture):
         values |= {"decoder_start_token_id": 2, "forced_eos_token_id": 2}
     model = getattr(transformers, architecture)(CONFIGS[config.family](vocab_size=VOCAB, **ids, **values))
     if config.family == "t5" and not config.tie and hasattr(model, "lm_head"):
-        # transformers 5 ties every new T5, but keeps two matrices that it finds in a folder, as v1.1's.
+        # transformers 5 ties every new T5, but keeps two matrices found in a directory, as in v1.1.
         model.lm_head.weight = torch.nn.Parameter(torch.empty(VOCAB, 32))
         model.all_tied_weights_keys.pop("lm_head.weight")
     return model
 
 
-def stir(model, seed=0):
-    """No zero bias, no norm of ones: a swapped or forgotten tensor must show."""
+def randomize_weights(model, seed=0):
+    """Replace all weights by random values, without zero biases or unit norms, so that a swapped or missing tensor is detected."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in [*model.named_parameters(), *model.named_buffers()]:
@@ -87,44 +93,44 @@ def rows(lengths=(40, 23, 5), seed=1):
     return torch.where(mask, ids, 1), mask
 
 
-def ours(model, ids, mask, decoder=None):
-    """Final hidden states."""
+def run_ours(model, ids, mask, decoder=None):
+    """Return our final hidden states."""
     batch = Batch(ids, mask, decoder_input_ids=decoder)
     hidden = model.encode(batch)
     return hidden if decoder is None else model.decode(batch, hidden)
 
 
-def theirs(reference, ids, mask, decoder=None):
+def run_reference(reference, ids, mask, decoder=None):
     more = {} if decoder is None else {"decoder_input_ids": decoder}
     return reference(input_ids=ids, attention_mask=mask.long(), **more)
 
 
 def compare(model, reference):
-    """Largest difference over every output, relative to its magnitude, at the tokens that are not padding."""
+    """Return the largest relative difference over all outputs at tokens that are not padding."""
     ids, mask = rows()
-    decoder, seen = rows((30, 7, 19), seed=2) if model.decoder else (None, mask)
+    decoder, output_mask = rows((30, 7, 19), seed=2) if model.decoder else (None, mask)
     with torch.no_grad():
-        hidden = ours(model, ids, mask, decoder)
-        out = theirs(reference, ids, mask, decoder)
+        hidden = run_ours(model, ids, mask, decoder)
+        out = run_reference(reference, ids, mask, decoder)
     if "logits" in out:
-        return gap(model.logits("lm", hidden)[seen], out.logits[seen])
-    return gap(hidden[seen], out.last_hidden_state[seen])
+        return gap(model.logits("lm", hidden)[output_mask], out.logits[output_mask])
+    return gap(hidden[output_mask], out.last_hidden_state[output_mask])
 
 
 CASES = [(name, heads) for name in SMALL for heads in (["lm"], [])]
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
-def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
+def test_transformers_directory_loads_here(name, heads, tmp_path):
     config = small(name)
-    reference = stir(build_theirs(config, config.architecture(heads)))
-    loaded = assert_opens_here(reference, tmp_path, heads, compare)
+    reference = randomize_weights(build_reference(config, config.architecture(heads)))
+    loaded = assert_loads_from_transformers(reference, tmp_path, heads, compare)
     assert loaded.config == (config if heads else change(config, tie=True))  # a bare model has no logits to untie
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
-def test_a_folder_written_here_opens_in_transformers_and_comes_back_bit_for_bit(name, heads, tmp_path):
-    assert_comes_back(stir(Model(small(name), heads)), tmp_path, compare)
+def test_saved_directory_loads_in_transformers_and_round_trips(name, heads, tmp_path):
+    assert_round_trip(randomize_weights(Model(small(name), heads)), tmp_path, compare)
 
 
 OTHERS = [
@@ -139,8 +145,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "changes"), OTHERS)
-def test_other_traits(name, changes, tmp_path):
-    assert_comes_back(stir(Model(small(name, **changes), ["lm"])), tmp_path, compare)
+def test_other_settings_round_trip(name, changes, tmp_path):
+    assert_round_trip(randomize_weights(Model(small(name, **changes), ["lm"])), tmp_path, compare)
 
 
 @pytest.mark.parametrize(
@@ -153,29 +159,29 @@ def test_other_traits(name, changes, tmp_path):
         ("bart-mini", {"embedding_scale": True}),
     ],
 )
-def test_the_comparison_sees_a_wrong_trait(name, changes, tmp_path):
-    reference = stir(build_theirs(small(name), small(name).architecture(["lm"])))
+def test_comparison_detects_a_wrong_setting(name, changes, tmp_path):
+    reference = randomize_weights(build_reference(small(name), small(name).architecture(["lm"])))
     reference.save_pretrained(tmp_path)
     assert compare(hf.load(tmp_path).model, reference) <= TOLERANCE
     assert compare(hf.load(tmp_path, changes=changes).model, reference) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_loss_and_gradient(name, tmp_path):
-    """The mean over the tokens to predict, and every gradient, in float64; one row is padded."""
-    model = stir(Model(small(name, dropout=0.0, attention_dropout=0.0), ["lm"]))
+def test_loss_and_gradients_equal_transformers(name, tmp_path):
+    """Compare the mean over the target tokens and every gradient, in float64; one row is padded."""
+    model = randomize_weights(Model(small(name, dropout=0.0, attention_dropout=0.0), ["lm"]))
     hf.save(model, tmp_path)
-    reference = assert_opens_there(tmp_path, model, compare).double()
+    reference = assert_loads_in_transformers(tmp_path, model, compare).double()
     model = model.double()
     ids, mask = rows((20, 20, 9))
     if model.decoder is None:
         out = reference(input_ids=ids, attention_mask=mask.long(), labels=torch.where(mask, ids, -100))
-        hidden, targets, chosen = ours(model, ids, mask)[:, :-1], ids[:, 1:], mask[:, 1:]
+        hidden, targets, chosen = run_ours(model, ids, mask)[:, :-1], ids[:, 1:], mask[:, 1:]
     else:
         targets, chosen = rows((12, 5, 12), seed=3)
         out = reference(input_ids=ids, attention_mask=mask.long(), labels=torch.where(chosen, targets, -100))
         start = torch.full((3, 1), model.config.start_id)
-        hidden = ours(model, ids, mask, torch.cat([start, targets[:, :-1]], 1))
+        hidden = run_ours(model, ids, mask, torch.cat([start, targets[:, :-1]], 1))
     loss = F.cross_entropy(model.logits("lm", hidden[chosen]), targets[chosen])
     assert loss.item() == pytest.approx(out.loss.item(), rel=1e-6)
     out.loss.backward()
@@ -188,14 +194,14 @@ def test_loss_and_gradient(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_as_many_parameters_as_transformers(name):
+def test_parameter_count_equals_transformers(name):
     config = preset(name)
     with torch.device("meta"):
         kind = getattr(transformers, config.architecture(["lm"]))
         reference = kind(CONFIGS[config.family](**hf.write_config(config)))
         reference.tie_weights()
     count = sum(p.numel() for p in reference.parameters())
-    if not config.tie:  # transformers 5 unties T5 v1.1 when it finds two matrices in the folder
+    if not config.tie:  # transformers 5 unties T5 v1.1 if the directory contains two matrices
         count += reference.lm_head.weight.numel()
     assert count_parameters(config, ["lm"]) == count
 
@@ -218,7 +224,7 @@ def test_published_parameter_counts(name, millions):
     assert count_parameters(preset(name), ["lm"]) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-def test_published_sizes_are_transformers_defaults():
+def test_published_sizes_equal_transformers_defaults():
     for name, reference in (
         ("openai-gpt", transformers.OpenAIGPTConfig()),
         ("gpt2", transformers.GPT2Config()),
@@ -226,20 +232,22 @@ def test_published_sizes_are_transformers_defaults():
         ("bart-large", transformers.BartConfig()),
     ):
         written = hf.write_config(preset(name))
-        unread = {"n_positions", "attention_dropout_rate", "decoder_start_token_id"} if name == "t5-small" else set()
-        differ = {k: v for k, v in written.items() if v != getattr(reference, k, None) and k not in unread}
+        ignored = {"n_positions", "attention_dropout_rate", "decoder_start_token_id"} if name == "t5-small" else set()
+        differ = {k: v for k, v in written.items() if v != getattr(reference, k, None) and k not in ignored}
         assert differ == {}, name
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_first_weights_are_spread_as_in_transformers(name):
+def test_initial_weights_have_the_std_of_transformers(name):
     config = preset(name, vocab_size=500, max_positions=128)
     model = Model(config, ["lm"]).init(0)
     torch.manual_seed(0)
     reference = getattr(transformers, config.architecture(["lm"]))(CONFIGS[config.family](**hf.write_config(config)))
     tensors, family = reference.state_dict(), FAMILIES[config.family]
     for key, value in model.named_parameters():
-        if key == "heads.lm.decoder.weight":  # transformers draws v1.1's as wide as embeddings: first losses of 45
+        if (
+            key == "heads.lm.decoder.weight"
+        ):  # transformers initializes v1.1 with the std of embeddings, which gives first losses of 45
             assert value.std().item() == pytest.approx(config.hidden**-0.5, rel=0.05)
             continue
         names = hf.hf_tensor_names(family, key, config)
@@ -250,9 +258,9 @@ def test_first_weights_are_spread_as_in_transformers(name):
             assert part.mean().item() == pytest.approx(other.mean().item(), abs=7 * spread / count**0.5), key
 
 
-def test_a_bare_published_folder_of_gpt2(tmp_path):
-    """The hub's gpt2: names without a prefix, buffers among the weights, GPT2LMHeadModel declared."""
-    model = stir(Model(small("gpt2-mini"), ["lm"]))
+def test_published_gpt2_directory_without_prefix(tmp_path):
+    """gpt2 on the hub: names without a prefix, buffers among the weights, GPT2LMHeadModel declared."""
+    model = randomize_weights(Model(small("gpt2-mini"), ["lm"]))
     hf.save(model, tmp_path)
     tensors = {k.removeprefix("transformer."): v for k, v in load_file(tmp_path / "model.safetensors").items()}
     tensors |= {f"h.{i}.attn.bias": torch.ones(1, 1, 80, 80) for i in range(2)}
@@ -264,7 +272,7 @@ def test_a_bare_published_folder_of_gpt2(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+    ("name", "wrong", "message"),
     [
         ("gpt2-mini", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
         ("gpt-mini", {"afn": "tanh"}, "afn"),
@@ -273,9 +281,9 @@ def test_a_bare_published_folder_of_gpt2(tmp_path):
         ("bart-mini", {"normalize_before": True}, "normalize_before"),
     ],
 )
-def test_a_folder_that_is_another_model_is_refused(name, wrong, said, tmp_path):
+def test_unsupported_config_raises(name, wrong, message, tmp_path):
     hf.save(Model(small(name), ["lm"]), tmp_path)
     raw = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(raw | wrong))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         hf.load(tmp_path)

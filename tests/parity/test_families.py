@@ -1,4 +1,4 @@
-"""Every encoder family × every class it has in transformers, both directions: logits, loss, keys, and bits."""
+"""Every encoder family × every transformers class it supports, in both directions: logits, loss, keys, and bits."""
 
 import pytest
 import torch
@@ -10,17 +10,17 @@ from parity.reference import (
     ENCODERS,
     LENGTHS,
     TOLERANCE,
-    assert_comes_back,
-    assert_opens_here,
-    assert_opens_there,
-    build_theirs,
+    assert_loads_from_transformers,
+    assert_loads_in_transformers,
+    assert_round_trip,
+    build_reference,
     compare,
-    differing,
+    differing_tensors,
+    randomize_weights,
+    reference_class,
     rows,
+    run_reference,
     small,
-    stir,
-    their_class,
-    theirs,
 )
 
 from unmask.model import hf
@@ -39,22 +39,22 @@ def first_preset(family):
 def tiny(family, heads=(), **changes):
     labels = LABELS if {"classify", "tag"} & set(heads) else {}
     name = first_preset(family)
-    shape = {"layers": preset(name).global_every + 1, "hidden": 32, "heads": 2}  # both kinds of layers
+    shape = {"layers": preset(name).global_every + 1, "hidden": 32, "heads": 2}  # global and local layers
     return small(name, **(shape | labels | changes))
 
 
 @pytest.mark.parametrize(("family", "architecture"), CASES)
-def test_a_folder_of_transformers_opens_here(family, architecture, tmp_path):
+def test_transformers_directory_loads_here(family, architecture, tmp_path):
     heads = FAMILIES[family].architectures[architecture]
     config = tiny(family, heads)
-    reference = stir(build_theirs(config, architecture))
-    assert_opens_here(reference, tmp_path, heads)
+    reference = randomize_weights(build_reference(config, architecture))
+    assert_loads_from_transformers(reference, tmp_path, heads)
 
 
 @pytest.mark.parametrize(("family", "architecture"), CASES)
-def test_a_folder_written_here_opens_there_and_comes_back_bit_for_bit(family, architecture, tmp_path):
+def test_saved_directory_loads_in_transformers_and_round_trips(family, architecture, tmp_path):
     heads = FAMILIES[family].architectures[architecture]
-    assert assert_comes_back(stir(Model(tiny(family, heads), heads)), tmp_path) == architecture
+    assert assert_round_trip(randomize_weights(Model(tiny(family, heads), heads)), tmp_path) == architecture
 
 
 TRAITS = [
@@ -62,7 +62,7 @@ TRAITS = [
     ("roberta", ["mlm"], {"segments": 2, "activation": "relu", "norm_eps": 1e-6}),
     ("roberta", ["mlm"], {"tie": False}),
     ("albert", ["mlm", "sop"], {"tie": False, "activation": "relu"}),
-    ("albert", ["mlm"], {"embedding": 32, "layers": 3}),  # as wide as hidden, and projected all the same
+    ("albert", ["mlm"], {"embedding": 32, "layers": 3}),  # as wide as hidden, but still projected
     ("electra", ["mlm"], {"embedding": 32, "tie": False}),
     ("electra", ["rtd"], {"activation": "relu"}),
     ("electra", ["classify"], LABELS | {"activation": "relu", "classifier_dropout": 0.3}),
@@ -74,47 +74,47 @@ TRAITS = [
 
 
 @pytest.mark.parametrize(("family", "heads", "changes"), TRAITS)
-def test_other_traits(family, heads, changes, tmp_path):
-    assert_comes_back(stir(Model(tiny(family, **changes), heads)), tmp_path)
+def test_other_settings_round_trip(family, heads, changes, tmp_path):
+    assert_round_trip(randomize_weights(Model(tiny(family, **changes), heads)), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("family", "heads", "changes"),
     [
-        ("roberta", ["mlm"], {"pad_id": 1, "max_positions": 63}),  # positions read one row further
+        ("roberta", ["mlm"], {"pad_id": 1, "max_positions": 63}),  # one more position embedding
         ("roberta", ["mlm"], {"activation": "relu"}),
-        ("albert", ["mlm"], {"layers": 3}),  # the one layer once more
+        ("albert", ["mlm"], {"layers": 3}),  # the shared layer is applied once more
         ("albert", ["mlm"], {"activation": "gelu"}),
         ("electra", ["rtd"], {"activation": "relu"}),
         ("distilbert", ["mlm"], {"activation": "relu"}),
     ],
 )
-def test_the_comparison_sees_a_wrong_trait(family, heads, changes, tmp_path):
-    """These tests can fail: the same weights under one trait changed are not within the tolerance."""
+def test_comparison_detects_a_wrong_setting(family, heads, changes, tmp_path):
+    """These tests can fail: the same weights with one setting changed exceed the tolerance."""
     config = tiny(family)
-    reference = stir(build_theirs(config, config.architecture(heads)))
+    reference = randomize_weights(build_reference(config, config.architecture(heads)))
     reference.save_pretrained(tmp_path)
     assert compare(hf.load(tmp_path).model, reference) <= TOLERANCE
     assert compare(hf.load(tmp_path, changes=changes).model, reference) > TOLERANCE
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_every_hidden_state(family, tmp_path):
-    model = stir(Model(tiny(family, layers=3), ["mlm"]))
+def test_every_hidden_state_equals_transformers(family, tmp_path):
+    model = randomize_weights(Model(tiny(family, layers=3), ["mlm"]))
     hf.save(model, tmp_path)
-    reference = assert_opens_there(tmp_path, model)
+    reference = assert_loads_in_transformers(tmp_path, model)
     ids, mask, segments = rows()
     with torch.no_grad():
         states: list[torch.Tensor] = []
         model.encoder(ids, mask, segments, states=states)
-        out = theirs(reference, output_hidden_states=True)
+        out = run_reference(reference, output_hidden_states=True)
     assert len(states) == len(out.hidden_states) == model.config.layers + 1
     for ours, other in zip(states, out.hidden_states, strict=True):
         assert gap(ours[mask], other[mask]) <= TOLERANCE
 
 
 def losses(model, architecture, lengths):
-    """Our loss, and the labels that transformers' class wants for its own."""
+    """Return our loss, and the labels with which the transformers class computes its own."""
     ids, mask, segments = rows(lengths)
     hidden = model(ids, mask, segments)
     chosen = mask & (torch.arange(ids.shape[1])[None] % 4 == 1)
@@ -139,8 +139,8 @@ def losses(model, architecture, lengths):
                 terms.append(F.cross_entropy(model.logits("tag", hidden[chosen]), ids[chosen] % 3))
                 labels["labels"] = torch.where(chosen, ids % 3, -100)
             case "answer":
-                begin, end = model.logits("answer", hidden).unbind(-1)
-                terms.append((F.cross_entropy(begin, kind + 1) + F.cross_entropy(end, kind + 2)) / 2)
+                start_logits, end_logits = model.logits("answer", hidden).unbind(-1)
+                terms.append((F.cross_entropy(start_logits, kind + 1) + F.cross_entropy(end_logits, kind + 2)) / 2)
                 labels |= {"start_positions": kind + 1, "end_positions": kind + 2}
             case "choose":
                 terms.append(F.cross_entropy(model.logits("choose", hidden, mask)[None], torch.tensor([1])))
@@ -151,16 +151,18 @@ def losses(model, architecture, lengths):
 
 
 @pytest.mark.parametrize(("family", "architecture"), [(f, a) for f, a in CASES if not a.endswith("Model")])
-def test_loss_and_gradient(family, architecture, tmp_path):
-    """transformers' loss, and every gradient, in float64."""
+def test_loss_and_gradients_equal_transformers(family, architecture, tmp_path):
+    """Compare the loss and every gradient in float64."""
     heads = FAMILIES[family].architectures[architecture]
-    model = stir(Model(tiny(family, heads, dropout=0.0, attention_dropout=0.0, classifier_dropout=0.0), heads))
+    model = randomize_weights(
+        Model(tiny(family, heads, dropout=0.0, attention_dropout=0.0, classifier_dropout=0.0), heads)
+    )
     hf.save(model, tmp_path)
-    reference = assert_opens_there(tmp_path, model).double()
-    # transformers lets an answer begin at padding, whose hidden states mean nothing.
+    reference = assert_loads_in_transformers(tmp_path, model).double()
+    # transformers allows an answer to start at padding, whose hidden states are undefined.
     lengths = (48, 48, 48) if "answer" in heads else LENGTHS
     loss, labels = losses(model.double(), architecture, lengths)
-    out = theirs(reference, lengths, **labels)
+    out = run_reference(reference, lengths, **labels)
     assert loss.item() == pytest.approx(out.loss.item(), rel=1e-6)
     out.loss.backward()
     loss.backward()
@@ -171,19 +173,19 @@ def test_loss_and_gradient(family, architecture, tmp_path):
 
 
 @pytest.mark.parametrize("name", [n for n in ENCODER_PRESETS if not n.startswith(("bert", "modernbert"))])
-def test_as_many_parameters_as_transformers(name):
+def test_parameter_count_equals_transformers(name):
     config = preset(name)
     heads = with_dependencies(config.default_objective.split("+"))
     with torch.device("meta"):
-        kind = their_class(config.architecture(heads))
+        kind = reference_class(config.architecture(heads))
         reference = kind(kind.config_class(**hf.write_config(config)))
         reference.tie_weights()
     assert count_parameters(config, heads) == sum(p.numel() for p in reference.parameters())
 
 
 @pytest.mark.parametrize(
-    ("name", "theirs", "beside"),
-    [  # what the published config.json has beside transformers' defaults
+    ("name", "config_class", "differences"),
+    [  # fields of the published config.json that differ from the defaults of transformers
         (
             "roberta-base",
             transformers.RobertaConfig,
@@ -215,21 +217,21 @@ def test_as_many_parameters_as_transformers(name):
         ),
     ],
 )
-def test_published_sizes(name, theirs, beside):
-    ours, defaults = hf.write_config(preset(name)), theirs()
-    assert {k: v for k, v in ours.items() if v != getattr(defaults, k, None)} == beside
-    read = hf.read_config({"model_type": preset(name).family} | beside)
-    assert read == preset(name)
+def test_published_sizes_equal_transformers(name, config_class, differences):
+    ours, defaults = hf.write_config(preset(name)), config_class()
+    assert {k: v for k, v in ours.items() if v != getattr(defaults, k, None)} == differences
+    loaded = hf.read_config({"model_type": preset(name).family} | differences)
+    assert loaded == preset(name)
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_first_weights_are_spread_as_in_transformers(family):
+def test_initial_weights_have_the_std_of_transformers(family):
     heads = small(first_preset(family)).default_objective.split("+")
     config = small(first_preset(family), layers=2, vocab_size=500)
     model = Model(config, heads).init(0)
     architecture = config.architecture(model.heads)
     torch.manual_seed(0)
-    kind = their_class(architecture)
+    kind = reference_class(architecture)
     reference = kind(kind.config_class(**hf.write_config(config))).state_dict()
     for key, value in model.named_parameters():
         other = torch.cat([reference[k] for k in hf.hf_tensor_names(FAMILIES[family], key, config, architecture)])
@@ -237,24 +239,24 @@ def test_first_weights_are_spread_as_in_transformers(family):
             assert torch.equal(value, other), key
             continue
         spread, count = other.std().item(), value.numel()
-        assert value.std().item() == pytest.approx(spread, rel=6 / count**0.5), key  # standard errors, of two draws
+        assert value.std().item() == pytest.approx(spread, rel=6 / count**0.5), key  # standard errors of two samples
         assert value.mean().item() == pytest.approx(0, abs=7 * spread / count**0.5), key
 
 
-def test_a_generator_opens_there_too(tmp_path):
-    """The folder is the discriminator, the folder inside it the generator; both hold the shared vectors."""
-    model = stir(Model(small("electra-mini", layers=2), ["rtd", "generator"]))
+def test_generator_loads_in_transformers(tmp_path):
+    """The directory contains the discriminator, its subdirectory the generator; both have the shared embeddings."""
+    model = randomize_weights(Model(small("electra-mini", layers=2), ["rtd", "generator"]))
     generator = model.heads["generator"]
     assert generator.config.hidden == 16 and generator.config.heads == 1
     assert hf.save(model, tmp_path / "a") == "ElectraForPreTraining"
-    reference = assert_opens_there(tmp_path / "a", model)
-    inside = assert_opens_there(tmp_path / "a" / "generator", generator)
-    assert type(inside).__name__ == "ElectraForMaskedLM"
+    reference = assert_loads_in_transformers(tmp_path / "a", model)
+    generator_reference = assert_loads_in_transformers(tmp_path / "a" / "generator", generator)
+    assert type(generator_reference).__name__ == "ElectraForMaskedLM"
     for part in ("word", "position"):
         name = f"electra.embeddings.{part}_embeddings.weight"
-        assert torch.equal(reference.state_dict()[name], inside.state_dict()[name])
+        assert torch.equal(reference.state_dict()[name], generator_reference.state_dict()[name])
     reference.save_pretrained(tmp_path / "b")
-    inside.save_pretrained(tmp_path / "b" / "generator")
+    generator_reference.save_pretrained(tmp_path / "b" / "generator")
     loaded = hf.load(tmp_path / "b", changes={"generator": 0.25})
     assert (loaded.missing, loaded.unexpected) == ([], [])
-    assert differing(loaded.model, model) == []
+    assert differing_tensors(loaded.model, model) == []

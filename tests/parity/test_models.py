@@ -1,4 +1,4 @@
-"""Every preset's shape against transformers, both directions: equal logits and loss, and no key left over."""
+"""The shape of every preset compared with transformers in both directions: equal logits and loss, no missing or unexpected keys."""
 
 import pytest
 import torch
@@ -7,16 +7,16 @@ import transformers
 from near import gap
 from parity.reference import (
     TOLERANCE,
-    assert_comes_back,
-    assert_opens_here,
-    assert_opens_there,
-    build_theirs,
+    assert_loads_from_transformers,
+    assert_loads_in_transformers,
+    assert_round_trip,
+    build_reference,
     compare,
+    randomize_weights,
+    reference_class,
     rows,
+    run_reference,
     small,
-    stir,
-    their_class,
-    theirs,
 )
 
 from unmask.model import hf
@@ -31,15 +31,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
-def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
+def test_transformers_directory_loads_here(name, heads, tmp_path):
     config = small(name)
-    reference = stir(build_theirs(config, config.architecture(with_dependencies(heads))))
-    assert_opens_here(reference, tmp_path, heads)
+    reference = randomize_weights(build_reference(config, config.architecture(with_dependencies(heads))))
+    assert_loads_from_transformers(reference, tmp_path, heads)
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
-def test_a_folder_written_here_opens_in_transformers_and_comes_back_bit_for_bit(name, heads, tmp_path):
-    assert_comes_back(stir(Model(small(name), heads)), tmp_path)
+def test_saved_directory_loads_in_transformers_and_round_trips(name, heads, tmp_path):
+    assert_round_trip(randomize_weights(Model(small(name), heads)), tmp_path)
 
 
 OTHERS = [
@@ -61,8 +61,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "heads", "changes"), OTHERS)
-def test_other_heads_and_traits(name, heads, changes, tmp_path):
-    assert_comes_back(stir(Model(small(name, **changes), heads)), tmp_path)
+def test_other_heads_and_settings_round_trip(name, heads, changes, tmp_path):
+    assert_round_trip(randomize_weights(Model(small(name, **changes), heads)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -77,36 +77,36 @@ def test_other_heads_and_traits(name, heads, changes, tmp_path):
         ("modernbert-mini", {"head_activation": "relu"}),
     ],
 )
-def test_the_comparison_sees_a_wrong_trait(name, changes, tmp_path):
-    """These tests can fail: the same weights under one trait changed are not within the tolerance."""
-    reference = stir(build_theirs(small(name), small(name).architecture(["mlm"])))
+def test_comparison_detects_a_wrong_setting(name, changes, tmp_path):
+    """These tests can fail: the same weights with one setting changed exceed the tolerance."""
+    reference = randomize_weights(build_reference(small(name), small(name).architecture(["mlm"])))
     reference.save_pretrained(tmp_path)
     assert compare(hf.load(tmp_path).model, reference) <= TOLERANCE
     assert compare(hf.load(tmp_path, changes=changes).model, reference) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
-def test_every_hidden_state(name, tmp_path):
-    model = stir(Model(small(name), ["mlm"]))
+def test_every_hidden_state_equals_transformers(name, tmp_path):
+    model = randomize_weights(Model(small(name), ["mlm"]))
     hf.save(model, tmp_path)
-    reference = assert_opens_there(tmp_path, model)
+    reference = assert_loads_in_transformers(tmp_path, model)
     ids, mask, segments = rows()
     with torch.no_grad():
         states: list[torch.Tensor] = []
         model.encoder(ids, mask, segments, states=states)
-        out = theirs(reference, output_hidden_states=True)
+        out = run_reference(reference, output_hidden_states=True)
     assert len(states) == len(out.hidden_states) == model.config.layers + 1
     for ours, other in zip(states, out.hidden_states, strict=True):
         assert gap(ours[mask], other[mask]) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
-def test_loss_and_gradient(name, tmp_path):
-    """The mean over the chosen positions, and the norm of every gradient, in float64."""
+def test_loss_and_gradients_equal_transformers(name, tmp_path):
+    """Compare the mean over the chosen positions and the norm of every gradient, in float64."""
     heads = small(name).default_objective.split("+")
-    model = stir(Model(small(name, dropout=0.0, attention_dropout=0.0), heads))
+    model = randomize_weights(Model(small(name, dropout=0.0, attention_dropout=0.0), heads))
     hf.save(model, tmp_path)
-    reference = assert_opens_there(tmp_path, model).double()
+    reference = assert_loads_in_transformers(tmp_path, model).double()
     model = model.double()
     ids, mask, segments = rows()
     chosen = mask & (torch.arange(ids.shape[1])[None] % 4 == 1)
@@ -114,7 +114,7 @@ def test_loss_and_gradient(name, tmp_path):
     labels = {"labels": torch.where(chosen, ids, -100)}
     if "nsp" in heads:
         labels["next_sentence_label"] = follows
-    out = theirs(reference, **labels)
+    out = run_reference(reference, **labels)
 
     hidden = model(ids, mask, segments)
     loss = F.cross_entropy(model.logits("mlm", hidden[chosen]), ids[chosen])
@@ -130,35 +130,35 @@ def test_loss_and_gradient(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_as_many_parameters_as_transformers(name):
+def test_parameter_count_equals_transformers(name):
     config = preset(name)
     heads = with_dependencies(config.default_objective.split("+"))
     raw = hf.write_config(config)
     with torch.device("meta"):
         kind = {"bert": transformers.BertConfig, "modernbert": transformers.ModernBertConfig}[config.family]
-        reference = their_class(config.architecture(heads))(kind(**raw))
+        reference = reference_class(config.architecture(heads))(kind(**raw))
         reference.tie_weights()
     assert count_parameters(config, heads) == sum(p.numel() for p in reference.parameters())
 
 
-def test_published_sizes_are_transformers_defaults():
+def test_published_sizes_equal_transformers_defaults():
     for name, reference in (
         ("bert-base", transformers.BertConfig()),
         ("modernbert-base", transformers.ModernBertConfig()),
     ):
         ours = hf.write_config(preset(name))
-        # BERT's file has no [CLS] and [SEP]: we add them only where they are known.
+        # The published BERT config has no [CLS] and [SEP] ids: we write them only if known.
         differ = {k: v for k, v in ours.items() if v != getattr(reference, k, None)}
         assert differ == {}
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
-def test_first_weights_are_spread_as_in_transformers(name):
+def test_initial_weights_have_the_std_of_transformers(name):
     config = preset(name, vocab_size=500, max_positions=128)
     model = Model(config, ["mlm"]).init(0)
     kind = {"bert": transformers.BertConfig, "modernbert": transformers.ModernBertConfig}[config.family]
     torch.manual_seed(0)
-    reference = their_class(config.architecture(["mlm"]))(kind(**hf.write_config(config))).state_dict()
+    reference = reference_class(config.architecture(["mlm"]))(kind(**hf.write_config(config))).state_dict()
     for key, value in model.named_parameters():
         other = torch.cat([reference[k] for k in hf.hf_tensor_names(FAMILIES[config.family], key)])
         spread, count = other.std().item(), value.numel()

