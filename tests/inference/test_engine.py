@@ -120,6 +120,7 @@ class DelegatingEngine:
             "heads",
             "generation",
             "forward_lock",
+            "batch_size",
             "forward_rows",
             "top_k",
             "token_logprobs",
