@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 # Runs the command line, and sends a signal to it `delay` seconds after a function is on the main thread's stack.
 CHILD = """
@@ -91,7 +91,7 @@ def test_sigterm_while_text_is_prepared(random_words: Path, workers: int, tmp_pa
 
 def test_sigterm_while_labelled_files_are_read(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
-    labelled(tmp_path / "train.csv", 20_000)
+    labeled(tmp_path / "train.csv", 20_000)
     words = ["finetune", "start", "--train", "train.csv", "--task", "classify", "--out", "run"]
     code, said, _ = stopped(tmp_path, "read_sets", signal.SIGTERM, *words)
     assert code == 143
@@ -101,8 +101,8 @@ def test_sigterm_while_labelled_files_are_read(tmp_path: Path) -> None:
 
 def test_sigterm_while_the_test_set_is_judged_names_a_command_that_goes_on(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
-    labelled(tmp_path / "train.csv", 60)
-    labelled(tmp_path / "test.csv", 4000)
+    labeled(tmp_path / "train.csv", 60)
+    labeled(tmp_path / "test.csv", 4000)
     words = ["finetune", "start", "--train", "train.csv", "--test", "test.csv", "--steps", "2", "--out", "my run"]
     code, said, _ = stopped(tmp_path, "evaluate_splits", signal.SIGTERM, *words)
     assert code == 143
@@ -116,7 +116,7 @@ def test_sigterm_while_the_test_set_is_judged_names_a_command_that_goes_on(tmp_p
 
 def test_sigterm_in_the_training_loop_saves_and_exits_with_143(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
-    labelled(tmp_path / "train.csv", 60)
+    labeled(tmp_path / "train.csv", 60)
     words = ["finetune", "start", "--train", "train.csv", "--steps", "20000", "--out", "run"]
     code, said, _ = stopped(tmp_path, "step", signal.SIGTERM, *words)
     assert code == 143

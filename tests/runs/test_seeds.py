@@ -1,4 +1,5 @@
-"""Several seeds and baselines: each seed once, the middle one kept, the figures those of the seeds; and what TF-IDF reaches."""
+"""Several seeds and baselines: each seed runs once, the median one is kept, the summary statistics are correct; and
+the TF-IDF baseline."""
 
 import json
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_seeds(
     assert not (out / "results.json").exists() and Run(out).kind() == "seeds"
     assert len(read) == 1, "files are read once for all seeds"
     run = api.resume(out)
-    assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
+    assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # finished seeds are not repeated
     results = run.read_json("results.json")
     each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]
     assert (
@@ -113,15 +114,15 @@ def test_seeds(
     assert "median seed" in (shown := capsys.readouterr().out) and "±" in shown
 
 
-def within(values: list[float], score: str) -> dict[str, Any]:
+def interval_of(values: list[float], score: str) -> dict[str, Any]:
     return seeds.t_interval(values, metric(score).low, metric(score).high)
 
 
-def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert within([0.9, 1.0, 0.8], "accuracy")["high"] == 1.0
-    assert within([0.0, 0.3, 0.0], "f1")["low"] == 0.0
-    assert within([-0.9, 0.3, 0.0], "mcc")["low"] == -1.0
-    assert within([1.0, 9.0, 5.0], "rmse")["low"] == 0.0 and within([1.0, 9.0, 5.0], "other")["low"] < 0
+def test_interval_is_clipped_to_the_score_range_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert interval_of([0.9, 1.0, 0.8], "accuracy")["high"] == 1.0
+    assert interval_of([0.0, 0.3, 0.0], "f1")["low"] == 0.0
+    assert interval_of([-0.9, 0.3, 0.0], "mcc")["low"] == -1.0
+    assert interval_of([1.0, 9.0, 5.0], "rmse")["low"] == 0.0 and interval_of([1.0, 9.0, 5.0], "other")["low"] < 0
     two = seeds.t_interval([0.8, 0.9])
     assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
     seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
@@ -132,7 +133,7 @@ def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pyt
     assert "no metrics" in capsys.readouterr().out
 
 
-def test_an_interrupted_seed_says_how_to_go_on_with_all(
+def test_interrupted_seed_shows_the_resume_command_of_all_seeds(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
@@ -158,14 +159,16 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     assert lines["test, TF-IDF + linear"] == f"accuracy {tfidf['accuracy']:.4f}"
     other = Recipe.build(Recipe.read(out / "without-pretraining" / "recipe.yaml"))
     assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layerwise_lr_decay == 1.0
-    del results["baselines"]  # killed before it was written: only that is done again
+    del results["baselines"]  # killed before this was written: only it is repeated
     run.write_json("results.json", results)
     stamp = (out / "without-pretraining" / "results.json").stat().st_mtime_ns
     assert api.resume(out).read_json("results.json")["baselines"] == [tfidf, scratch]
     assert (out / "without-pretraining" / "results.json").stat().st_mtime_ns == stamp
 
 
-def test_drawn_weights_have_nothing_of_the_start(start: Path, files: dict[str, str], tmp_path: Path) -> None:
+def test_baseline_without_pretraining_is_initialized_randomly(
+    start: Path, files: dict[str, str], tmp_path: Path
+) -> None:
     run = api.finetune(start, **files, out=tmp_path / "run", steps=1, lr=1e-9, baseline=True)  # type: ignore[arg-type]
     first = hf.load(start).model.state_dict()
     kept, drawn = (hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining"))
@@ -187,7 +190,7 @@ def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("target", "least"), [("single_label", 0.95), ("multi_label", 0.95), ("regression", 0.95)])
-def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) -> None:
+def test_tfidf_learns_word_features(target: str, least: float, start: Path) -> None:
     train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
     recipe = Recipe.build({"task": {"classify": {"problem_type": target}}})
     tokenizer = Tokenizer.load(start)

@@ -1,4 +1,5 @@
-"""A search: the recipe first, the best kept and judged, the same after a kill; pruned trials leave no weights."""
+"""Hyperparameter search: the first trial uses the recipe, the best trial is kept and evaluated, a killed search
+resumes, and pruned trials keep no weights."""
 
 import csv
 import json
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from near import near
-from runs.tiny import labelled, model_folder, sentence
+from runs.tiny import labeled, model_folder, sentence
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -31,8 +32,8 @@ SETS = ["train.num_evals=3", "train.threads=1"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tune")
     model_folder(folder / "model")
-    labelled(folder / "train.csv", 60)
-    labelled(folder / "test.csv", 20, 300)
+    labeled(folder / "train.csv", 60)
+    labeled(folder / "test.csv", 20, 300)
     return folder
 
 
@@ -64,7 +65,7 @@ def params(run: Run) -> list[dict]:
     return [{k: v for k, v in t.items() if k not in ("seconds",)} for t in run.read_json("results.json")["trials"]]
 
 
-def test_the_best_is_kept_and_judged(run: Run, folder: Path) -> None:
+def test_best_trial_is_kept_and_evaluated(run: Run, folder: Path) -> None:
     results = run.read_json("results.json")
     trials = results["trials"]
     assert len(trials) == 4 and trials[0]["lr"] == pytest.approx(3e-3) and trials[0]["batch_size"] == 16
@@ -83,7 +84,7 @@ def test_the_best_is_kept_and_judged(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_the_command_repeats_the_best(run: Run, folder: Path) -> None:
+def test_command_reproduces_the_best_trial(run: Run, folder: Path) -> None:
     command = run.read_json("results.json")["command"].split()
     assert command[:3] == ["unmask", "finetune", "--recipe"]
     again = api.finetune(recipe=command[3], out=folder / "again")
@@ -92,9 +93,7 @@ def test_the_command_repeats_the_best(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_search_resumes_within_a_trial(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Kill(BaseException):
         pass
 
@@ -120,7 +119,7 @@ def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_search_can_be_made_longer(folder: Path) -> None:
+def test_resumed_search_can_add_trials(folder: Path) -> None:
     short = search(folder, "short", trials=2)
     assert len(params(short)) == 2
     before = params(short)
@@ -146,7 +145,7 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert max(e["step"] for e in done) < 30
 
 
-def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
+def test_search_space_depends_on_the_model_and_the_task(folder: Path) -> None:
     made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
     assert set(tune.search_space(made)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
         "BERT's pooler is its own"
@@ -162,8 +161,8 @@ def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
         tune.search_space(made, ["depth"])
 
 
-def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
-    few = labelled(tmp_path / "few.csv", 8)
+def test_invalid_settings_raise_before_the_search(folder: Path, tmp_path: Path) -> None:
+    few = labeled(tmp_path / "few.csv", 8)
     with pytest.raises(UserError, match="needs a dev set"):
         api.tune(folder / "model", train=few, task="classify", out=tmp_path / "a")
     result = CliRunner().invoke(app, ["tune", "--resume", str(tmp_path / "a"), "--lr", "1e-3"])
@@ -171,7 +170,7 @@ def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
 
 
 def numbered(path: Path, count: int, first: int = 0) -> Path:
-    """How good a film is, far from 0 and wide."""
+    """Scores of films, far from 0 and with a large variance."""
     rows = [(sentence(n)[0], 1000 + 250 * (sentence(n)[1] == "pos") + n % 4) for n in range(first, first + count)]
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
@@ -179,8 +178,8 @@ def numbered(path: Path, count: int, first: int = 0) -> Path:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
-    """A trial's model holds mean and deviation in its last layer; they are not put in twice."""
+def test_regression_score_equals_that_of_the_best_trial(folder: Path) -> None:
+    """A trial's model stores mean and standard deviation in its last layer; they must not be applied twice."""
     numbered(folder / "numbers.csv", 60)
     given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
     run = api.tune(
@@ -196,7 +195,7 @@ def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
+def test_undefined_score_raises(folder: Path) -> None:
     numbered(folder / "numbers.csv", 60)
     (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
     given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
@@ -210,7 +209,7 @@ def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
         )
 
 
-def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> None:
+def test_first_trial_uses_the_values_of_the_recipe(folder: Path, tmp_path: Path) -> None:
     rows = "".join(f"{sentence(n)[0]},{sentence(n)[0]}\n" for n in range(24))
     (tmp_path / "pairs.csv").write_text("anchor,positive\n" + rows)
     start = shutil.copytree(folder / "model", tmp_path / "cls")
@@ -232,7 +231,7 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
     study = tune._optuna().create_study()
     study.enqueue_trial(values)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # which Optuna gives for a value outside of its range
+        warnings.simplefilter("error")  # which Optuna warns about if a value is outside of its range
         assert tune.suggest(study.ask(), ranges) == values
     assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "of steps, as it was given"
     for given in ("task.pooling=mean", "task.embed.pooling=mean"):

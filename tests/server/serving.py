@@ -1,4 +1,4 @@
-"""A running server for tests: tiny models with every head, untrained, and the real command in a process of its own."""
+"""A running server for tests: tiny untrained models with every head, and the real command in a subprocess."""
 
 import json
 import os
@@ -41,7 +41,7 @@ ROWS = {  # task → name and lines of a file
 
 
 def base_model(folder: Path, name: str = "bert-tiny", heads: tuple[str, ...] = ("mlm",), **shape: int) -> Path:
-    """Never trained: it answers nonsense, in the right form."""
+    """An untrained model: its predictions are meaningless but have the right format."""
     settings = with_tokenizer(Recipe.build({"preset": name})).tokenizer
     tokenizer = Tokenizer.train(FACTS * 4, settings.model_copy(update={"vocab_size": 0, "min_frequency": 1}))
     changes = SHAPE | shape | {"vocab_size": tokenizer.size, "pad_id": tokenizer.pad}

@@ -1,4 +1,5 @@
-"""Classification: one label, several, a number; encode, decode, score; long texts by windows; it opens in transformers."""
+"""Classification with one label, several labels or a number: encoding, decoding, scores, windows of long texts, and
+loading in transformers."""
 
 import json
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     assert answers[1]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
-def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
+def test_token_masks_are_resampled_and_never_special_tokens(store: TokenStore) -> None:
     task = task_of(store, 64, token_mask_rate=0.25)
     (row,) = task.encode(
         {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labeled=False
@@ -92,7 +93,7 @@ def test_pairs_have_segments(store: TokenStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
-def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore, tmp_path: Path) -> None:
+def test_trained_model_is_saved_and_loads_in_transformers(name: str, store: TokenStore, tmp_path: Path) -> None:
     shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "labels": ("list", "class"), "dropout": 0.0}
     pooling = {"pooling": "mean"} if name.startswith("modern") else {}
     model = Model(preset(name, vocab_size=store.tokenizer.size, **shape, **pooling), ("classify",)).init(0)
@@ -158,7 +159,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     ("multi_label", "multi_label_classification", 0.97),
     ("regression", "regression", 0.97),
 ])  # fmt: skip
-def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
+def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
     target: str, problem: str, least: float, start: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "train.jsonl", rows_of(target))
@@ -172,7 +173,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     assert job.task.score(job.task.predict(job.model, records), records)[metric] > least
     assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
     here, there = job.task.predict(job.model, records), load(run.model).predict(records)
-    assert here == there  # bit for bit
+    assert here == there  # bit-exact
     raw = json.loads((run.model / "config.json").read_text())
     assert raw["problem_type"] == problem
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
@@ -183,7 +184,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
         logits = theirs.eval()(input_ids=batch.input_ids, attention_mask=mask).logits.double().numpy()
     ours = np.stack(job.task.compute_outputs(job.model, records[:8]).values)
     assert logits == near(ours, 1e-4)
-    if target == "regression":  # the logit is the answer, in the file's own units
+    if target == "regression":  # the logit is the prediction, in the units of the file
         assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
         assert abs(here[7]["value"] - records[7]["label"]) < 250
     else:
@@ -194,10 +195,10 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
             else torch.from_numpy(logits / t).sigmoid()
         )
         assert [list(a["scores"].values()) for a in here[:8]] == [near(x, 1e-5) for x in p.tolist()]
-    (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
+    (run.model / "unmask.json").unlink()  # the problem_type of a folder from elsewhere gives the target
     task = load(run.model).task
     assert isinstance(task, Classify) and type(task.target_type) is targets.TARGETS[target]
-    assert task.settings.classify.problem_type == target  # other files are read as what it answers
+    assert task.settings.classify.problem_type == target  # its problem type also applies to other files
 
 
 @pytest.mark.parametrize("target", ["single_label", "multi_label", "regression"])
@@ -219,7 +220,7 @@ def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> No
         assert list(answer["scores"].values()) == pytest.approx(p.tolist())
 
 
-def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
+def test_losses_match_torch_and_rare_labels_have_larger_weights() -> None:
     logits = torch.tensor([[1.0, -2.0], [0.5, 0.1]])
     one = targets.SingleLabel({"labels": ["x", "y"], "weights": [0.5, 2.0]})
     each = -logits.log_softmax(-1)[[0, 1], [1, 0]]
@@ -241,7 +242,7 @@ def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
     assert number.decode(np.array([[1.5]])) == [{"value": 13.0}]
 
 
-def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
+def test_thresholds_and_temperature_are_fitted_on_the_dev_set() -> None:
     rng = np.random.default_rng(0)
     truth = rng.random((300, 2)) < [0.1, 0.5]
     logits = np.where(truth, 1.0, -1.0) * 2 + rng.normal(size=(300, 2)) - np.array([3.0, 0.0])
@@ -254,7 +255,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     assert after["macro_f1"] > before["macro_f1"] + 0.1
     one = targets.SingleLabel({"labels": ["x", "y"]})
     labeled = [{"location": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
-    sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
+    sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # overconfident
     plain = [a["label"] for a in one.decode(sharp)]
     one.task_state |= one.calibrate(sharp, labeled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
@@ -262,7 +263,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
 
 
-def test_details_say_what_went_wrong_where() -> None:
+def test_details_contain_the_errors() -> None:
     target_type = targets.SingleLabel({"labels": ["x", "y"]})
     records = [{"location": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
     found = target_type.details(target_type.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
@@ -302,21 +303,23 @@ def test_labels_in_one_cell(separator: str, tmp_path: Path) -> None:
     assert target == "multi_label" and found == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
 
 
-def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
+def test_ambiguous_cells_are_single_labels_unless_configured(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nt\trock|pop\nu\tjazz|blues\nv\tNew York, NY\n", "utf-8")
     assert read(path, TaskRecipe())[0] == ["rock|pop", "jazz|blues", "New York, NY"]
     told = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
     assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
-    cells = [f"{n},5" for n in range(30)]  # numbers as half of Europe writes them
+    cells = [f"{n},5" for n in range(30)]  # numbers with decimal commas
     assert labels.resolve_auto(cells, "auto", "auto")[0] == "single_label"
     assert (
         labels.resolve_auto([str(n) for n in range(50)], "auto", "auto")[0] == "single_label"
-    )  # whole numbers may be classes
-    assert labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "single_label"  # as may be few of any
+    )  # integers may be classes
+    assert (
+        labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "single_label"
+    )  # so may a few distinct numbers
 
 
-def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
+def test_label_errors_are_reported_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a", "label": 1.5}\n{"text": "b", "label": "much"}\n{"text": "c"}\n', "utf-8")
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "regression"}}))
@@ -337,7 +340,7 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
         )
 
 
-def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
+def test_run_reports_the_columns_and_problem_type_it_inferred(start: Path, tmp_path: Path) -> None:
     rows = [{"review": f"{TOPICS['a']} {n}", "stars": "good" if n % 12 else "bad"} for n in range(96)]
     file = write(tmp_path / "train.jsonl", rows)
     task = {"name": "classify", "train": [str(file)], "columns": {"label": "stars"}}
@@ -353,7 +356,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "elmo-mini", "cbow-mini"])
-def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_frozen_encoder_is_bit_identical(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     shape: dict[str, Any] = {"hidden": 32, "vocab_size": tokenizer.size}
     if name != "cbow-mini":
         shape |= {"intermediate": 64, "layers": 2, "dropout": 0.3}
@@ -375,6 +378,6 @@ def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp
     assert name != "elmo-mini" or all(not torch.equal(before[key], after[key]) for key in mixed)
     (row,) = job.task.encode(job.sets.train[0])
     batch = collate([row], tokenizer.pad)
-    job.model.train()  # as a step does: the features have no dropout, and no graph
+    job.model.train()  # as in a training step: the features have no dropout and no graph
     first, second = job.model.encode(batch), job.model.encode(batch)
     assert torch.equal(first, second) and first.requires_grad == bool(mixed)

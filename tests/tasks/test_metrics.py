@@ -1,4 +1,4 @@
-"""Scores against scikit-learn and scipy, and against plain counting, on generated cases with every edge."""
+"""Metrics against scikit-learn, scipy and plain counting, on random inputs that include edge cases."""
 
 import itertools
 import math
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def draw(n: int) -> tuple[np.random.Generator, int, int]:
-    """(rng, records, labels): small ones often, so that empty labels, one class only and ties all occur."""
+    """Return (rng, records, labels). Small sizes are frequent, so that empty labels, a single class and ties all
+    occur."""
     rng = np.random.default_rng(n)
     return rng, int(rng.choice([1, 2, 3, 5, 20, 60])), int(rng.integers(2, 6))
 
@@ -29,7 +30,7 @@ def one_label(n: int) -> tuple[np.ndarray, np.ndarray, int]:
     return truth, given, k
 
 
-def test_one_label_as_scikit_learn() -> None:
+def test_single_label_matches_scikit_learn() -> None:
     for n in range(CASES):
         truth, given, k = one_label(n)
         table = metrics.confusion(truth, given, k)
@@ -44,7 +45,7 @@ def test_one_label_as_scikit_learn() -> None:
             assert ours == pytest.approx(other, abs=1e-12)
 
 
-def test_one_label_by_counting() -> None:
+def test_single_label_matches_counting() -> None:
     for n in range(CASES):
         truth, given, k = one_label(n)
         f1s = []
@@ -62,12 +63,12 @@ def test_one_label_by_counting() -> None:
         assert metrics.mcc(table) == pytest.approx((x * y).sum() / below if below > 1e-12 else 0.0, abs=1e-9)
 
 
-def test_several_labels_as_scikit_learn() -> None:
+def test_multi_label_matches_scikit_learn() -> None:
     for n in range(CASES):
         rng, size, k = draw(n)
         truth, given = rng.random((size, k)) < rng.random(), rng.random((size, k)) < rng.random()
         if n % 6 == 0:
-            given[:] = False  # nothing is answered
+            given[:] = False  # nothing is predicted
         counts = (truth & given).sum(0), given.sum(0), truth.sum(0)
         occurs = np.flatnonzero((truth | given).any(0))
         if not len(occurs):
@@ -79,7 +80,7 @@ def test_several_labels_as_scikit_learn() -> None:
         assert metrics.macro_f1(*counts) == pytest.approx(theirs, abs=1e-12)
 
 
-def test_auc_as_scikit_learn_and_by_pairs() -> None:
+def test_auc_matches_scikit_learn_and_counting_pairs() -> None:
     for n in range(CASES):
         rng, size, k = draw(n)
         truth = rng.integers(0, 2 if n % 5 else 1, size).astype(bool)
@@ -100,12 +101,12 @@ def test_auc_as_scikit_learn_and_by_pairs() -> None:
             assert metrics.macro_auc(p, np.eye(k, dtype=bool)[classes]) == pytest.approx(theirs, abs=1e-12)
 
 
-def test_numbers_as_scipy() -> None:
+def test_regression_matches_scipy() -> None:
     for n in range(CASES):
         rng, size, _ = draw(n)
         truth = rng.integers(0, 5, size).astype(float) if n % 2 else rng.normal(size=size) * 10.0 ** rng.integers(-8, 8)
         given = truth * rng.normal() + rng.normal(size=size) if n % 3 else rng.integers(0, 3, size).astype(float)
-        given = np.full(size, 0.1) if n % 7 == 0 else given  # always the same answer
+        given = np.full(size, 0.1) if n % 7 == 0 else given  # constant predictions
         ours = metrics.regression(truth, given)
         assert ours["mae"] == pytest.approx(sk.mean_absolute_error(truth, given))
         assert ours["rmse"] == pytest.approx(math.sqrt(sk.mean_squared_error(truth, given)))
@@ -121,14 +122,14 @@ def test_numbers_as_scipy() -> None:
         assert (metrics.ranks(truth) == stats.rankdata(truth)).all()
 
 
-def test_nothing_to_score_has_no_score() -> None:
+def test_empty_input_has_no_score() -> None:
     empty = np.zeros((2, 2), int)
     assert metrics.accuracy(empty) is None and metrics.mcc(empty) is None and metrics.auc([], []) is None
     assert metrics.regression([], []) == {} and metrics.reliability([], []) == ([], None)
     assert metrics.pr_curve([], []) == ([], []) and metrics.best_threshold([], []) == 0.5
 
 
-def test_curves_as_scikit_learn() -> None:
+def test_curves_match_scikit_learn() -> None:
     for n in range(CASES):
         rng, size, _ = draw(n)
         truth, scores = rng.random(size) < 0.4, rng.integers(0, 9, size) / 9
@@ -141,7 +142,7 @@ def test_curves_as_scikit_learn() -> None:
     assert len(long[0]) == metrics.MAX_CURVE_POINTS and long[1][-1] == 1.0
 
 
-def test_no_threshold_is_better_than_the_best() -> None:
+def test_best_threshold_is_optimal() -> None:
     for n in range(CASES):
         rng, size, _ = draw(n)
         truth, scores = rng.random(size) < 0.4, rng.random(size) if n % 2 else rng.integers(0, 4, size) / 4
@@ -156,11 +157,11 @@ def test_no_threshold_is_better_than_the_best() -> None:
 
         every = [f1(t) for t in (*scores, 0.5, 2.0)]
         assert f1(found) == pytest.approx(max(every))
-        assert f1(0.5) < max(every) - 1e-12 or found == 0.5  # what is as good as any other stays
+        assert f1(0.5) < max(every) - 1e-12 or found == 0.5  # keeps the default if no threshold is better
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
+def test_temperature_minimizes_nll(several: bool) -> None:
     for n in range(60):
         rng = np.random.default_rng(n)
         logits = rng.normal(size=(80, 3)) * 3
@@ -176,17 +177,17 @@ def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
                 sk.log_loss(truth, np.exp(numeric.log_softmax(logits)), labels=range(3))
             )
     certain = np.array([[9.0, 0.0], [0.0, 9.0]])
-    assert metrics.fit_temperature(certain, np.array([0, 1])) == 1.0  # every answer right: nothing is learnt
+    assert metrics.fit_temperature(certain, np.array([0, 1])) == 1.0  # every prediction is right: nothing to calibrate
     many = np.tile(certain, (30, 1))
     assert metrics.fit_temperature(many, np.tile([0, 1], 30)) == 1.0
-    assert metrics.fit_temperature(many, np.tile([1, 0], 30)) == 1.0  # worse than chance: no temperature is hot enough
+    assert metrics.fit_temperature(many, np.tile([1, 0], 30)) == 1.0  # worse than chance: no finite temperature helps
     mixed = np.tile([0, 1, 0, 1, 0, 0], 10)
     assert (
         metrics.fit_temperature(many, mixed) > 2 and metrics.fit_temperature(many[:48], mixed[:48]) == 1.0
-    )  # too few to tell
+    )  # too few records to fit
 
 
-def test_reliability_by_counting() -> None:
+def test_reliability_matches_counting() -> None:
     for n in range(CASES):
         rng, size, _ = draw(n)
         confidence = rng.choice([0.0, 0.1, 0.5, 0.55, 0.99, 1.0], size)

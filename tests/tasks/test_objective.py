@@ -1,4 +1,5 @@
-"""A task as the trainer sees it: what its spec says is done, what it does not is refused, and a third party's task is trained as ours."""
+"""Tasks from the trainer's view: settings that a spec supports are applied, others raise, and third-party tasks are
+trained like built-in ones."""
 
 import json
 from dataclasses import replace
@@ -71,7 +72,7 @@ POINTS = {"tasks": {"mood": "theirs:Mood", "moods": "theirs:Moods"}}
 
 
 @pytest.mark.parametrize("name", TASKS.names())
-def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> None:
+def test_task_is_not_an_objective_and_unsupported_settings_raise(name: str) -> None:
     kind, recipe = TASKS[name], Recipe.build({"task": {"token_mask_rate": 0.1}})
     assert issubclass(kind, Task) and not issubclass(kind, Objective)
     objective.check(Recipe(), kind.SPEC)
@@ -82,7 +83,7 @@ def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> 
     assert error.value.expected == "one of the tasks classify, tag"
 
 
-def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path) -> None:
+def test_run_with_unsupported_token_mask_rate_raises(tmp_path: Path) -> None:
     model_folder(tmp_path / "model")
     (tmp_path / "pairs.csv").write_text("text,positive\na film,a good film\na list,a list of numbers\n")
     with pytest.raises(UserError, match=r"the task embed does not support task\.token_mask_rate"):
@@ -97,9 +98,7 @@ def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path
 
 @pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize(("name", "term"), [("mood", "feeling"), ("moods", "feelings")])
-def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
-    name: str, term: str, tmp_path: Path
-) -> None:
+def test_third_party_task_supports_teacher_aux_mlm_and_token_masking(name: str, term: str, tmp_path: Path) -> None:
     model_folder(tmp_path / "model")
     rows = [sentence(n) for n in range(12)]
     (tmp_path / "rows.csv").write_text("text,mood\n" + "".join(f"{text},{label}\n" for text, label in rows))
@@ -121,7 +120,7 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name
 
 
-def test_windows_of_a_record_share_its_weight_target_by_target() -> None:
+def test_record_weight_is_divided_over_the_targets_of_its_windows() -> None:
     spec = replace(TASKS["tag"].SPEC, training=replace(TASKS["tag"].SPEC.training, equal_record_weights=True))
     rows = [[_tagged(2)], [_tagged(3), _tagged(1)]]
     set_row_weights(spec, rows)
@@ -140,7 +139,7 @@ def _tagged(count: int) -> Example:
     return Example(np.arange(4), labels={"tag.targets": np.zeros(count, np.int64)})
 
 
-def test_a_choice_that_is_not_there_counts_nothing_and_numbers_are_squared() -> None:
+def test_absent_choices_do_not_affect_distillation_and_regression_uses_squared_error() -> None:
     some, more = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0, -torch.inf]])
     other = torch.tensor([[0.5, -1.0]])
     absent = torch.cat([other, torch.full((1, 1), -torch.inf)], 1)

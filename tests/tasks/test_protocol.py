@@ -1,4 +1,4 @@
-"""What the author of a task meets: at most 15 methods, 3 of them required; everything else is data."""
+"""The interface for task authors: at most 15 methods, 3 of them required; everything else is declared as data."""
 
 import inspect
 from pathlib import Path
@@ -40,14 +40,14 @@ def test_the_protocol_has_at_most_15_methods() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS.names())
-def test_a_task_overrides_the_protocol_alone(name: str) -> None:
-    """What is final, or a property of the base class, is the same for every task."""
+def test_tasks_override_only_the_protocol(name: str) -> None:
+    """Final methods and base-class properties are the same for every task."""
     base = {n for n in vars(Task) if not n.startswith("__")} - set(methods(Task)) - {"SPEC", "name", "heads", "config"}
     assert not base & set(vars(TASKS[name])), "final"
     assert not set(vars(TASKS[name])) & {"fields", "metric", "read", "recognises"}
 
 
-def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
+def test_data_format_of_fields_reads_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"claim": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": "2"}\n'
         '{"claim": "it snows", "stance": "against", "weight": "much"}\n{"claim": "", "stance": "for"}\n'
@@ -66,7 +66,7 @@ def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
     assert labels_of(SPEC, first) == ["for"] and target_key(SPEC, first) == "for"
 
 
-def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_path: Path) -> None:
+def test_duplicate_pair_with_different_scores_is_a_contradiction(tmp_path: Path) -> None:
     from unmask.labels.doctor import check_records
 
     rows = [
@@ -76,14 +76,14 @@ def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_
     assert [f.kind for f in check_records({"train": rows}, TASKS["embed"].SPEC)] == ["contradiction"]
 
 
-def test_the_metric_that_decides_follows_from_the_records() -> None:
+def test_selection_metric_depends_on_the_records() -> None:
     spec = TASKS["embed"].SPEC
     pair = {"text": "a", "positive": "b"}
     assert [spec.metric([r]) for r in (pair | {"score": 1}, pair, {"text": "a"})] == ["spearman", "mrr", "uniformity"]
     assert spec.metric() == "spearman" and SPEC.metric() == "accuracy"
 
 
-def test_a_broken_package_breaks_no_other_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_package_does_not_affect_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
     monkeypatch.setitem(TASKS._discover(), "broken", EntryPoint("broken", "no_such_package:Task", "unmask.tasks"))

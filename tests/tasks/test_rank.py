@@ -1,4 +1,5 @@
-"""Re-ranking: files, the list loss against a plain loop, and the folder against sentence-transformers' CrossEncoder."""
+"""Re-ranking: file formats, the listwise loss against a plain loop, and the model directory against sentence-
+transformers' CrossEncoder."""
 
 import json
 import shutil
@@ -85,33 +86,33 @@ def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
         "relevance": [1.0, 0.0],
     }
     assert found[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
-    assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries from which nothing can be learnt
+    assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries without a useful comparison
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
     records, found = read(str(tmp_path / "i.csv"))
     assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query with the id '7' differs" in found[0]
     assert Rank.SPEC.data_format.matches(open_source(str(tmp_path / "t.csv"), []))
 
 
-def test_lists_and_whole_records(tmp_path: Path) -> None:
+def test_lists_and_complete_records(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "positives": [f"p{n}"], "negatives": [f"n{n}"] if n else []} for n in range(4)]
     path = lines(tmp_path / "l.jsonl", rows)
     records, found = read(path, rank={"candidate_pool_size": 5})
     assert records[1]["passages"] == ["p1", "n1"] and records[1]["relevance"] == [1.0, 0.0]
     assert len(records[0]["passages"]) == 5 and records[0]["relevance"] == [1.0, 0, 0, 0, 0]
     assert len(set(records[0]["passages"])) == 5 and "random ones were added" in found[0]
-    assert records == read(path, rank={"candidate_pool_size": 5})[0]  # drawn once, and the same each time
+    assert records == read(path, rank={"candidate_pool_size": 5})[0]  # sampled once, and the same each time
     records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
     assert found[0] == "w.jsonl:1: 2 passages, but 1 relevances"
     assert pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
 
 
-def test_trec_judgements(tmp_path: Path) -> None:
+def test_trec_qrels(tmp_path: Path) -> None:
     (tmp_path / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n2 0 c 1\n2 0 gone 1\n", "utf-8")
     passages = lines(tmp_path / "p.jsonl", [{"_id": i, "text": f"text {i}"} for i in "abcdefgh"])
     (tmp_path / "q.tsv").write_text("10\tfirst\n20\tsecond\n", "utf-8")
     columns = {"queries": str(tmp_path / "q.tsv"), "passages": passages}
     records, found = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"candidate_pool_size": 4})
-    assert [r["query"] for r in records] == ["first", "second"]  # judged by place: 1 and 2, not 10 and 20
+    assert [r["query"] for r in records] == ["first", "second"]  # matched by position: 1 and 2, not 10 and 20
     assert "counted from 1" in found[0] and found[1] == "qrels.txt:4: no passage has the id 'gone'"
     assert records[0]["ids"][:2] == ["a", "b"] and records[0]["relevance"] == [2.0, 0.0, 0.0, 0.0]
     (tmp_path / "run.txt").write_text("1 Q0 h 1 3.0 x\n1 Q0 a 2 2.0 x\n2 Q0 g 1 1.0 x\n", "utf-8")
@@ -126,7 +127,7 @@ def test_trec_judgements(tmp_path: Path) -> None:
     assert pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
 
 
-def test_judgements_with_a_bad_line_are_judgements_still(tmp_path: Path) -> None:
+def test_qrels_with_an_invalid_line_are_still_recognized(tmp_path: Path) -> None:
     file = tmp_path / "qrels.txt"
     file.write_text("1 0 a 1\n1 0 b 0\n2 0 a\n2 0 b 1\n3 0 a 1\n")
     findings: list[Finding] = []
@@ -137,7 +138,7 @@ def test_judgements_with_a_bad_line_are_judgements_still(tmp_path: Path) -> None
     assert not is_qrels(open_source(str(file), []))
 
 
-def test_a_file_of_one_line_needs_no_header(tmp_path: Path) -> None:
+def test_single_line_file_needs_no_header(tmp_path: Path) -> None:
     findings: list[Finding] = []
     for name, text in (("q.tsv", "7\twhat is a wing"), ("q.csv", "7,what is a wing")):
         (tmp_path / name).write_text(text + "\n")
@@ -146,8 +147,8 @@ def test_a_file_of_one_line_needs_no_header(tmp_path: Path) -> None:
     assert not read_texts(str(tmp_path / "head.tsv"), findings) and findings[0].kind == "empty"
 
 
-def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
-    """200 queries of 100,000 passages: 20 of each, no passage twice, every part of the collection alike."""
+def test_sampling_passages_does_not_scan_all_of_them() -> None:
+    """200 queries over 100,000 passages: 20 for each, without duplicates, uniform over the collection."""
     passages = {str(n): f"text {n}" for n in range(100_000)}
     records = [{"location": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
     begun = time.perf_counter()
@@ -162,7 +163,7 @@ def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
 # ------------------------------------------------------------------------------------------------------------- loss
 
 
-def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(store: TokenStore) -> None:
+def test_listwise_loss_is_a_softmax_over_one_relevant_and_less_relevant_passages(store: TokenStore) -> None:
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, labels=("relevance",), **SHAPE), ("classify",))
     model.init(0).eval()
     task = task_of(store)
@@ -201,7 +202,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
     )
 
 
-def test_negatives_are_drawn_anew(store: TokenStore) -> None:
+def test_negatives_are_resampled(store: TokenStore) -> None:
     task = task_of(store, num_negatives=2)
     (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
     drawn = [
@@ -215,7 +216,7 @@ def test_negatives_are_drawn_anew(store: TokenStore) -> None:
 # --------------------------------------------------------------------------------------------------- file to folder
 
 
-def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) -> None:
+def test_trained_model_reloads_and_loads_as_cross_encoder(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "train.jsonl", ROWS)
     run = unmask.finetune(
         base, train=train, epochs=25, batch_size=4, lr=3e-3, out=tmp_path / "run", overrides=["task.dev_fraction=0.01"]
@@ -231,13 +232,13 @@ def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) ->
     assert unmask.load(run.model)("what is a tuple", *passages) == answer
     found = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
     assert json.loads(found.stdout)[0]["scores"] == near(answer["scores"], 1e-5)
-    (run.model / "unmask.json").unlink()  # as a folder of someone else's
+    (run.model / "unmask.json").unlink()  # as a folder from elsewhere
     foreign = unmask.load(run.model)
     assert foreign.task is not None and foreign.task.name == "rank"
     assert foreign("what is a tuple", *passages)["scores"] == near(answer["scores"], 1e-5)
 
 
-def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "train.jsonl", ROWS)
 
     def recipe() -> Recipe:
@@ -250,7 +251,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
     execute(Finetune(), recipe(), Context.single_process(), whole.path)
     execute(Finetune(), recipe(), Context.single_process(), cut.path)
-    (cut.path / "results.json").unlink()  # as if it had been killed after the first checkpoint
+    (cut.path / "results.json").unlink()  # as if killed after the first checkpoint
     for folder in cut.checkpoints.glob("*"):
         if not folder.name.endswith("2"):
             shutil.rmtree(folder)
@@ -260,6 +261,6 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
     assert (cut.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
 
 
-def test_a_query_needs_passages(store: TokenStore) -> None:
+def test_query_without_passages_raises(store: TokenStore) -> None:
     with pytest.raises(UserError, match="no passages"):
         task_of(store).encode({"query": "q", "passages": []}, labeled=False)

@@ -1,4 +1,4 @@
-"""Measures of an order, against trec_eval itself; and the files of a search collection."""
+"""Ranking metrics against trec_eval, and readers of retrieval collections."""
 
 from pathlib import Path
 
@@ -17,9 +17,9 @@ NAMES = {
 
 
 def case(rng: np.random.Generator) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, int]]]:
-    """A run and judgements: ties, queries without a relevant passage, passages unjudged or not found, grades below 0."""
+    """Random run and qrels: ties, queries without relevant passages, unjudged or missing passages, grades below 0."""
     documents = [f"d{n}" for n in range(int(rng.integers(1, 40)))]
-    levels = int(rng.choice([1, 2, 5, 1000]))  # few levels = many ties
+    levels = int(rng.choice([1, 2, 5, 1000]))  # few levels, so many ties
     run, qrels = {}, {}
     for query in ("q1", "q2"):
         found = rng.permutation(documents)[: int(rng.integers(1, len(documents) + 1))]
@@ -30,7 +30,7 @@ def case(rng: np.random.Generator) -> tuple[dict[str, dict[str, float]], dict[st
     return run, qrels
 
 
-def test_measures_are_trec_evals() -> None:
+def test_metrics_match_trec_eval() -> None:
     rng = np.random.default_rng(0)
     for n in range(300):
         run, qrels = case(rng)
@@ -43,12 +43,12 @@ def test_measures_are_trec_evals() -> None:
             assert got == pytest.approx({name: values[name] for name in NAMES}, abs=1e-12), (n, query)
 
 
-def test_what_was_not_found_or_has_nothing_relevant_scores_nothing() -> None:
+def test_missing_or_irrelevant_passages_score_zero() -> None:
     ours = evaluate_run({}, {"q": {"d": 1}})
     assert set(ours["q"].values()) == {0.0}
     assert set(ranking_metrics([0, 0], [0, 0]).values()) == {0.0}
     assert mean_metrics([]) == {}
-    assert rank_order([1.0, 1.0, 1.0]).tolist() == [2, 1, 0]  # the first of a file is not preferred
+    assert rank_order([1.0, 1.0, 1.0]).tolist() == [2, 1, 0]  # ties do not prefer the first passage of a file
 
 
 def test_collections_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The score that a tagger reports is what raw text gets: word boundaries are learnt from the file, and both figures are told."""
+"""The reported score of a tagger is that on raw text: word boundaries are learned from the file, and both scores are
+reported."""
 
 import json
 from pathlib import Path
@@ -48,12 +49,12 @@ def entities(model: Path, text: str) -> list[tuple[str, str]]:
     return [(e["text"], e["label"]) for e in api.load(model).tag(text)["entities"]]
 
 
-def test_an_entity_does_not_break_inside_a_word_of_the_file(run: Path) -> None:
+def test_entities_follow_the_word_boundaries_of_the_file(run: Path) -> None:
     assert entities(run / "model", "Bre-X fell in the U.S.") == [("Bre-X", "org"), ("U.S.", "loc")]
     assert entities(run / "model", "the U.S., and Bre-X fell.") == [("U.S.", "loc"), ("Bre-X", "org")]
 
 
-def test_both_figures_are_reported_raw_text_first(run: Path) -> None:
+def test_both_scores_are_reported_raw_text_first(run: Path) -> None:
     results = json.loads((run / "results.json").read_text())
     keys = [key for key in results["test"] if key != "records"]
     assert keys[:2] == ["raw_text_f1", "f1"] and results["metric"] == "f1"
@@ -69,8 +70,9 @@ def test_both_figures_are_reported_raw_text_first(run: Path) -> None:
         assert 0 <= text.index("raw text f1") < text.index("macro f1") and "as `unmask predict` is" in text
 
 
-def test_a_folder_of_an_older_version_opens_and_its_gap_shows(run: Path, tmp_path: Path) -> None:
-    """Without learnt boundaries words are split at all punctuation, as they were; the figure for raw text says so."""
+def test_old_model_folder_loads_and_reports_its_raw_text_gap(run: Path, tmp_path: Path) -> None:
+    """Without learned boundaries, words are split at all punctuation as in older versions, and the raw-text score
+    shows it."""
     old = tmp_path / "old"
     old.mkdir()
     for file in (run / "model").iterdir():
@@ -84,7 +86,7 @@ def test_a_folder_of_an_older_version_opens_and_its_gap_shows(run: Path, tmp_pat
 
 
 def test_parts_of_speech_on_raw_text(run: Path, tmp_path: Path) -> None:
-    """A word that raw text splits otherwise is wrong, whatever its tag."""
+    """A word with different boundaries in raw text is wrong, whatever its tag."""
     rows = [("I", "PRON"), ("did", "AUX"), ("n't", "PART"), ("go", "VERB"), (".", "PUNCT")]
     lines = [
         f"{n}\t{w}\t{w}\t{t}\t_\t_\t0\troot\t_\t{'SpaceAfter=No' if w in ('did', 'go') else '_'}"

@@ -1,4 +1,4 @@
-"""Span search against the plain loops, and SQuAD's scores against its official script's logic, written again here step by step."""
+"""Span search against plain loops, and SQuAD scores against the logic of the official script, reimplemented here."""
 
 import collections
 import re
@@ -12,7 +12,7 @@ import pytest
 from unmask.tasks.answer import spans
 from unmask.text.windows import strided_starts
 
-# ------------------------------------------------------------------------------------ the official logic, as an oracle
+# ------------------------------------------------------------------------------- the official logic as the reference
 
 
 def squash(s: str) -> str:
@@ -92,7 +92,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("tenth", range(10))
-def test_scores_are_the_official_ones(tenth: int) -> None:
+def test_scores_match_the_official_script(tenth: int) -> None:
     for seed in range(tenth, 400, 10):
         compare_with_official(np.random.default_rng(seed))
 
@@ -115,12 +115,12 @@ def compare_with_official(rng: np.random.Generator) -> None:
     assert without == pytest.approx({k: v for k, v in theirs.items() if not k.startswith("best")}, abs=1e-12)
 
 
-def test_the_tuned_threshold_is_the_best_there_is() -> None:
+def test_tuned_threshold_is_optimal() -> None:
     for seed in range(200):
-        look_for_a_better_one(np.random.default_rng(seed))
+        check_no_threshold_is_better(np.random.default_rng(seed))
 
 
-def look_for_a_better_one(rng: np.random.Generator) -> None:
+def check_no_threshold_is_better(rng: np.random.Generator) -> None:
     n = int(rng.integers(2, 15))
     values, none, has = rng.random(n).round(1), rng.normal(0, 2, n).round(0), rng.random(n) < 0.5
     answered = np.ones(n, bool)
@@ -136,7 +136,7 @@ def look_for_a_better_one(rng: np.random.Generator) -> None:
 def test_chinese_is_compared_by_characters() -> None:
     golds = [["10世纪和11世纪"], ["法国"], []]
     scores = spans.squad_scores(["在10世纪", "法国。", ""], [0, 0, 0], golds, chinese=True)
-    assert scores["f1"] == pytest.approx((0 + 0 + 1) / 3)  # words between blanks: useless
+    assert scores["f1"] == pytest.approx((0 + 0 + 1) / 3)  # whitespace tokens are useless
     # 在 10 世 纪 against 10 世 纪 和 11 世 纪: a common run of 3
     assert scores["zh_f1"] == pytest.approx((2 * 3 / (4 + 7) + 1 + 1) / 3)
     assert "zh_f1" not in spans.squad_scores(["a"], [0], [["a"]])
@@ -147,12 +147,12 @@ def test_chinese_is_compared_by_characters() -> None:
 # -------------------------------------------------------------------------------------------------------------- search
 
 
-def test_the_best_spans_are_those_of_two_loops() -> None:
+def test_best_spans_match_nested_loops() -> None:
     for seed in range(200):
-        search_with_loops(seed, np.random.default_rng(seed))
+        compare_with_loops(seed, np.random.default_rng(seed))
 
 
-def search_with_loops(seed: int, rng: np.random.Generator) -> None:
+def compare_with_loops(seed: int, rng: np.random.Generator) -> None:
     n, longest, top = int(rng.integers(1, 12)), int(rng.integers(1, 8)), int(rng.integers(1, 5))
     start, end = rng.normal(0, 2, (2, n)).round(seed % 2)  # half of them with equal sums
     if seed % 3 == 0:
@@ -177,7 +177,7 @@ def test_windows_cover_everything_and_overlap() -> None:
                 covered = {i for s in starts for i in range(s, min(tokens, s + size))}
                 assert covered == set(range(tokens))
                 assert all(b - a == size - overlap for a, b in pairwise(starts))
-                assert len(starts) == 1 or starts[-2] + size < tokens  # none is needless
+                assert len(starts) == 1 or starts[-2] + size < tokens  # none is redundant
 
 
 def test_ten_thousand_windows_take_seconds() -> None:
@@ -188,11 +188,11 @@ def test_ten_thousand_windows_take_seconds() -> None:
     window = spans.Window("abc " * tokens, places, 19)
     begun = time.process_time()
     found = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
-    assert time.process_time() - begun < 2.0  # a tenth of them: about 0.2 s
+    assert time.process_time() - begun < 2.0  # 10% of them take about 0.2 s
     assert len(found) == 334 and all(len(f.spans) >= 3 for f in found)
 
 
-def test_characters_are_those_of_the_raw_text() -> None:
+def test_offsets_refer_to_the_raw_text() -> None:
     assert spans.trim_offsets(" a\u3000b ", [(0, 2), (2, 4), (2, 3), (4, 5)]).tolist() == [
         [1, 2],
         [3, 4],

@@ -1,4 +1,4 @@
-"""Distillation of fine-tuned models: what the teacher says once is what the student is compared with."""
+"""Distillation of fine-tuned models: teacher predictions are computed once and the student is compared with them."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the river of the town", "it rained", "the old king and the sea"]
-LEARNT: dict[str, dict[str, Any]] = {
+TASK_STATES: dict[str, dict[str, Any]] = {
     "one": {"labels": ["x", "y", "z"], "target": "single_label"},
     "several": {"labels": ["x", "y", "z"], "target": "multi_label"},
     "number": {"labels": ["value"], "target": "regression", "mean": 2.0, "sd": 4.0},
@@ -66,7 +66,7 @@ def tokenizer_of(texts: list[str]) -> Tokenizer:
 
 def task_of(kind: str, tokenizer: Tokenizer, **task_state: Any) -> tuple[Task, Model]:
     name = "classify" if kind in LABELS else kind
-    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **LEARNT[kind], **task_state})
+    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **TASK_STATES[kind], **task_state})
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **tokenizer.config_ids())
     task.bind(config)
@@ -99,15 +99,15 @@ def records_of(kind: str) -> list[dict[str, Any]]:
     return [{"location": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(TEXTS, LABELS[kind]))]
 
 
-@pytest.mark.parametrize("kind", LEARNT)
-def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) -> None:
+@pytest.mark.parametrize("kind", TASK_STATES)
+def test_term_is_zero_for_equal_predictions_and_training_reduces_it(kind: str) -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of(kind, tokenizer)
-    other, student = task_of(kind, tokenizer, more=1)  # other first weights
+    other, student = task_of(kind, tokenizer, more=1)  # different initial weights
     assert not torch.equal(known.embedding, student.embedding)
     with torch.no_grad():
         for value in known.heads.parameters():
-            value.mul_(30)  # a teacher with opinions
+            value.mul_(30)  # a teacher with confident predictions
     encoded = [other.encode(r) for r in records_of(kind)]
     taught = teacher.attach_teacher_logits(other, known, task, records_of(kind), encoded)
     batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
@@ -129,8 +129,8 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in LEARNT if kind != "embed"])
-def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in TASK_STATES if kind != "embed"])
+def test_both_terms_use_one_forward_pass(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of(kind, tokenizer)
     encoded = [task.encode(r) for r in records_of(kind)]
@@ -142,7 +142,7 @@ def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.Mo
     assert runs == [task.heads[0]]
 
 
-def test_the_divergence_is_hinton_s() -> None:
+def test_divergence_matches_hinton_et_al() -> None:
     heat = 2.5
     a, b = torch.randn(5, 3), torch.randn(5, 3)
     p, q = (b / heat).softmax(-1), (a / heat).softmax(-1)
@@ -160,7 +160,7 @@ def test_the_divergence_is_hinton_s() -> None:
     assert float(vectors.distillation_loss(v.flip(0), heat)) > 0.1
 
 
-def test_another_tokenizer_serves_for_records_alone() -> None:
+def test_teacher_with_another_tokenizer_works_only_for_record_level_tasks() -> None:
     ours, theirs = tokenizer_of(TEXTS), tokenizer_of([t[::-1] for t in TEXTS] + TEXTS)
     task, _ = task_of("one", ours)
     known_task, known = task_of("one", theirs, labels=["z", "x", "y"])
@@ -170,7 +170,7 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
     shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
     assert shares == near(np.array([[s[name] for name in task.task_state["labels"]] for s in said]), 1e-5)
-    for kind in ("choose", "rank", "embed"):  # a student of another size, too
+    for kind in ("choose", "rank", "embed"):  # also with a student of another size
         task, _ = task_of(kind, ours)
         known_task, known = task_of(kind, theirs)
         encoded = [task.encode(r) for r in records_of(kind)]
@@ -194,17 +194,17 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
             teacher.check_teacher(task, task_of(kind, theirs)[0])
 
 
-def test_numbers_are_the_teacher_s_whatever_their_scale() -> None:
+def test_regression_targets_match_the_teacher_at_any_scale() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("number", tokenizer)
-    known_task, known = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as a finished model's
+    known_task, known = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as in a finished model
     encoded = [task.encode(r) for r in records_of("number")]
     teacher.attach_teacher_logits(task, known, known_task, records_of("number"), encoded)
     for rows, answer in zip(encoded, known_task.predict(known, records_of("number"))):
         assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == near(answer["value"], 1e-5)
 
 
-def test_other_labels_are_refused_by_name() -> None:
+def test_teacher_with_other_labels_raises_and_names_them() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("one", tokenizer)
     for task_state, said in (
@@ -218,15 +218,15 @@ def test_other_labels_are_refused_by_name() -> None:
         teacher.check_teacher(task, task_of("tag", tokenizer)[0])
     with pytest.raises(UserError, match="generate") as error:
         teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
-    assert "unmask predict x FILE" in str(error.value.hint)  # the way there is
+    assert "unmask predict x FILE" in str(error.value.hint)  # the suggested alternative
     with pytest.raises(UserError, match=r"rank\.loss=pointwise"):
         TASKS["rank"].check(
             Recipe.build({"task": {"teacher": "x", "rank": {"loss": "pointwise"}}}), preset("bert-tiny")
         )
 
 
-def test_records_that_differ_in_their_number_of_rows_each_have_their_own_divergence() -> None:
-    """What is padded beside a record of two choices counts nothing."""
+def test_each_record_has_its_own_divergence_for_any_number_of_rows() -> None:
+    """Padding of a record with two choices does not count."""
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of("choose", tokenizer)
     _, student = task_of("choose", tokenizer, more=1)
@@ -243,8 +243,8 @@ def test_records_that_differ_in_their_number_of_rows_each_have_their_own_diverge
     assert alone[0] == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-3)
 
 
-def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A teacher that turns every label around: its share of the loss is seen in what the student answers."""
+def test_student_learns_from_a_teacher_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher with inverted labels: its fraction of the loss is visible in the student's predictions."""
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
     tokenizer = tokenizer_of(TEXTS)
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
@@ -266,6 +266,6 @@ def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert all("teacher" in line for line in steps)
     assert steps[3]["loss"] == pytest.approx(0.5 * steps[3]["classify"] + 0.5 * steps[3]["teacher"], rel=1e-5)
     sure = [a["probability"] for a in api.predict(run.path, TEXTS)]
-    assert max(sure) < 0.9  # torn between two
+    assert max(sure) < 0.9  # between both targets
     with pytest.raises(UserError, match="not fine-tuned"):
         api.finetune(tmp_path / "m", train=tmp_path / "right.csv", teacher=str(tmp_path / "m"), out=tmp_path / "none")

@@ -1,4 +1,4 @@
-"""ROUGE, BLEU and chrF are those of rouge-score and sacrebleu."""
+"""ROUGE, BLEU and chrF match rouge-score and sacrebleu."""
 
 import math
 import random
@@ -17,7 +17,7 @@ ZH = ["猫", "在", "垫", "子", "上", "睡", "觉", "。", "GPT2", "模", "�
 
 
 def texts(rng: random.Random, vocabulary: list[str], joint: str, longest: int = 14) -> str:
-    """Lines of a few words; now and then nothing at all, or nothing but a blank line."""
+    """Lines of a few words; sometimes empty, sometimes only a blank line."""
     lines = [joint.join(rng.choices(vocabulary, k=rng.randint(0, longest))) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
     return rng.choice(["", "\n", "...", "\n".join(lines), "\n".join(lines), "\n".join(lines), "\n".join(lines)])
 
@@ -38,7 +38,7 @@ class Characters:
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("en", None), ("zh", Characters())])
-def test_rouge_is_that_of_rouge_score(language: str, tokenizer: Any) -> None:
+def test_rouge_matches_rouge_score(language: str, tokenizer: Any) -> None:
     scorer = RougeScorer(list(metrics.ROUGE), use_stemmer=False, tokenizer=tokenizer)
     made = cases(language, 300)
     assert any(not answer for _, answer in made) and any("\n" in answer for _, answer in made)
@@ -49,7 +49,7 @@ def test_rouge_is_that_of_rouge_score(language: str, tokenizer: Any) -> None:
         ), (references, answer)
 
 
-def test_long_texts_too() -> None:
+def test_rouge_of_long_texts_matches_rouge_score() -> None:
     rng = random.Random(0)
     scorer = RougeScorer(list(metrics.ROUGE))
     for _ in range(5):
@@ -58,7 +58,7 @@ def test_long_texts_too() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_bleu_and_chrf_are_sacrebleu_s(language: str) -> None:
+def test_bleu_and_chrf_match_sacrebleu(language: str) -> None:
     made, rng = cases(language, 400), random.Random(1)
     for size in [1] * 200 + [2, 5, 20, 100]:
         some = rng.sample(made, size)
@@ -72,7 +72,8 @@ def test_bleu_and_chrf_are_sacrebleu_s(language: str) -> None:
 
 
 def pieces(text: str) -> list[str]:
-    """The rules of mteval-v13a that the words of these cases need: signs and Chinese characters apart, a dot not inside a number."""
+    """The rules of mteval-v13a that these cases need: punctuation and Chinese characters are separate tokens, a dot
+    inside a number is not."""
     out = []
     for before, c, after in zip(f" {text}", text, f"{text[1:]} "):
         apart = c == "!" or (c == "." and not (before.isdigit() and after.isdigit())) or c in ZH
@@ -89,12 +90,15 @@ def shared(a: list[str], b: list[str]) -> int:
 
 
 def plain_bleu(references: list[list[str]], answers: list[str]) -> float:
-    """Papineni et al. 2002 over a corpus; an order without a hit counts as half, a quarter … of one (NIST's smoothing)."""
+    """Papineni et al. 2002 over a corpus; an order without a match counts as half, a quarter … of one (NIST
+    smoothing)."""
     hits, totals, got, wanted = [0] * 4, [0] * 4, 0, 0
     for several, answer in zip(references, answers):
         cut, theirs = pieces(answer), [pieces(r) for r in several]
         got += len(cut)
-        wanted += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[1]  # the nearest length; of two the shorter
+        wanted += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[
+            1
+        ]  # the closest length; the shorter one on ties
         for n in range(1, 5):
             own = grams(cut, n)
             hits[n - 1] += sum(min(own.count(x), max(grams(r, n).count(x) for r in theirs)) for x in set(own))
@@ -109,8 +113,8 @@ def plain_bleu(references: list[list[str]], answers: list[str]) -> float:
 
 
 def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
-    """Popović 2015: precision and recall of 1 to 6 characters without blanks, averaged; recall counts twice as much. Of several
-    references the one that suits an answer best is counted."""
+    """Popović 2015: precision and recall of character 1- to 6-grams without spaces, averaged, with recall weighted
+    twice. Of several references, the best for each prediction counts."""
 
     def counted(reference: str, answer: str) -> list[tuple[int, int, int]]:
         a, r = ("".join(t.split()) for t in (answer, reference))
@@ -127,8 +131,8 @@ def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_bleu_and_chrf_are_their_definitions(language: str) -> None:
-    """Counted again from the papers, so that a library read wrongly (another order of its arguments, shares of 100) is seen."""
+def test_bleu_and_chrf_match_their_definitions(language: str) -> None:
+    """Reimplemented from the papers, to detect wrong use of a library (argument order, percentages)."""
     made, rng, seen = cases(language, 300), random.Random(2), set()
     for size in [1] * 100 + [2] * 30 + [5] * 20 + [30] * 5:
         references, answers = map(list, zip(*rng.sample(made, size)))
@@ -139,12 +143,12 @@ def test_bleu_and_chrf_are_their_definitions(language: str) -> None:
     assert seen >= {True, False, "all right"}
 
 
-def test_nothing_to_compare_is_nothing() -> None:
+def test_empty_input_scores_zero() -> None:
     assert set(metrics.scores([], []).values()) == {0.0}
     assert set(metrics.scores([["a cat"]], [""]).values()) == {0.0}
 
 
-def test_the_language_is_that_of_most_letters() -> None:
+def test_language_is_detected_by_most_letters() -> None:
     assert metrics.language(["Ein schöner Satz"]) == "en"
     assert metrics.language(["用 BERT 和 GPT 来做摘要任务的方法与模型"]) == "zh"
     assert metrics.language(["Кошка сидела на коврике"]) == "other"

@@ -1,4 +1,5 @@
-"""More words for a model that exists: old ids and old cuts stay, new rows come from their pieces, the folder opens elsewhere."""
+"""Vocabulary extension: existing ids and tokenizations stay, new embedding rows come from their subwords, and
+transformers loads the result."""
 
 import json
 from collections import Counter
@@ -28,7 +29,7 @@ def trained(kind: str, **settings) -> Tokenizer:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None:
+def test_new_words_are_single_tokens_and_others_are_unchanged(kind: str) -> None:
     old = trained(kind, special_tokens=["<user>"])
     new, report = extend_vocabulary(old, DOMAIN, 3)
     assert 0 < report["added"] <= 3 and new.size == old.size + report["added"]
@@ -47,8 +48,8 @@ def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_words_that_share_letters_with_new_ones_are_cut_as_before(kind: str) -> None:
-    """Inside a longer word a new one is not found, but at its beginning (where WordPiece's longest match wins)."""
+def test_words_containing_new_ones_are_tokenized_as_before(kind: str) -> None:
+    """A new word is not matched inside a longer word, except at its start (where WordPiece uses the longest match)."""
     old = trained(kind)
     new, _ = extend_vocabulary(old, DOMAIN, 5)
     entries = {new.token(i) for i in range(old.size, new.size)}
@@ -58,14 +59,14 @@ def test_words_that_share_letters_with_new_ones_are_cut_as_before(kind: str) -> 
         assert [t.id for t in new.backend.model.tokenize(word)] == [t.id for t in old.backend.model.tokenize(word)]
 
 
-def test_rank_is_by_tokens_saved() -> None:
+def test_new_words_are_ranked_by_tokens_saved() -> None:
     old = trained("wordpiece")
     _, report = extend_vocabulary(old, ["glucose glucose glucose metformin metformin metformin metformin " * 5] * 20, 2)
     saved = [w["saved"] for w in report["words"]]
     assert [w["word"] for w in report["words"]] == ["metformin", "glucose"] and saved == sorted(saved, reverse=True)
 
 
-def test_a_word_that_would_cost_tokens_elsewhere_is_not_added() -> None:
+def test_word_that_increases_tokens_elsewhere_is_not_added() -> None:
     """`abcd` saves one token; but `abcdefgha` = ab ##cdefgh ##a would become abcd ##e ##f ##g ##h ##a."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{c}" for c in "abcdefgh"), "ab"]
     vocabulary += ["##cd", "##cdefgh"]
@@ -75,20 +76,20 @@ def test_a_word_that_would_cost_tokens_elsewhere_is_not_added() -> None:
     backend = tokenizers.Tokenizer(models.WordPiece({t: i for i, t in enumerate(vocabulary)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     old = Tokenizer(backend)
-    rare = " ".join(f"abcdefgh{c}" for c in "abcdefgh")  # each too rare to get an entry of its own
+    rare = " ".join(f"abcdefgh{c}" for c in "abcdefgh")  # each too rare for its own entry
     cheap, _ = extend_vocabulary(old, ["abcd"] * 22, 5)
     dear, report = extend_vocabulary(old, ["abcd"] * 22 + [rare] * 4, 5)
     assert cheap.token(cheap.size - 1) == "abcd"
     assert dear.size == old.size and report["added"] == 0
 
 
-def test_characters_and_bytes_have_no_words() -> None:
+def test_character_and_byte_tokenizers_raise() -> None:
     for kind in ("char", "byte"):
         with pytest.raises(unmask.UserError, match="has no words"):
             extend_vocabulary(trained(kind), DOMAIN, 3)
 
 
-def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
+def test_bpe_with_unreachable_entries_raises() -> None:
     old = trained("bpe")
     raw = json.loads(old.backend.to_str())
     raw["model"]["vocab"]["zzz"] = old.size
@@ -98,8 +99,8 @@ def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
         extend_vocabulary(Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw))), DOMAIN, 3)
 
 
-def test_added_tokens_behind_the_vocabulary_keep_their_ids() -> None:
-    """A tokenizer whose own tokens stand after the pieces, as many fine-tuned ones have."""
+def test_added_tokens_after_the_vocabulary_keep_their_ids() -> None:
+    """A tokenizer whose special tokens follow the vocabulary, as in many fine-tuned models."""
     for kind in ("wordpiece", "bpe", "unigram"):
         old = trained(kind)
         old.backend.add_tokens(["<entity>"])
@@ -110,8 +111,10 @@ def test_added_tokens_behind_the_vocabulary_keep_their_ids() -> None:
 
 
 @pytest.mark.parametrize("tie", [True, False])
-def test_new_rows_are_the_mean_of_their_pieces(tie: bool) -> None:
-    config = preset("bert-tiny", **SMALL, vocab_size=32, tie=tie)  # 32 = hidden too: rows are told apart from columns
+def test_new_rows_are_the_mean_of_their_subwords(tie: bool) -> None:
+    config = preset(
+        "bert-tiny", **SMALL, vocab_size=32, tie=tie
+    )  # 32 equals hidden too, so rows and columns could be confused
     model = Model(config, ["mlm"]).init(0)
     torch.nn.init.normal_(model.heads["mlm"].bias)
     grown, missing = rebuild_with(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
@@ -126,8 +129,8 @@ def test_new_rows_are_the_mean_of_their_pieces(tie: bool) -> None:
     assert len(others) >= 15 and all(torch.equal(old[name], new[name]) for name in others)
 
 
-def test_rows_that_padding_left_free_are_used() -> None:
-    """A model may have more rows than its tokenizer has tokens: ModernBERT's are a multiple of 64."""
+def test_padding_rows_are_used_for_new_words() -> None:
+    """A model may have more rows than its tokenizer has tokens: ModernBERT pads to a multiple of 64."""
     config = preset("modernbert-mini", **SMALL, vocab_size=64)
     model = Model(config).init(0)
     grown, _ = rebuild_with(model, config, ["mlm"], {60: [5, 7]})
@@ -155,7 +158,7 @@ def general(texts: Path) -> Path:
     return run.model
 
 
-def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
+def test_continued_model_with_new_words_loads_in_transformers_with_equal_ids(
     general: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     from unmask.console import Console
@@ -178,7 +181,7 @@ def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
     assert (again.model / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()
 
 
-def test_before_the_first_step_old_text_has_the_loss_of_the_old_model(general: Path) -> None:
+def test_extended_model_has_the_same_initial_loss_on_old_text(general: Path) -> None:
     old = hf.load(general).model
     tokenizer = Tokenizer.load(general)
     new, _ = extend_vocabulary(tokenizer, DOMAIN, 4)
@@ -187,7 +190,7 @@ def test_before_the_first_step_old_text_has_the_loss_of_the_old_model(general: P
     assert torch.equal(old(ids), grown(ids))
 
 
-def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
+def test_run_killed_before_its_first_checkpoint_restarts_with_the_same_words(
     general: Path, texts: Path, tmp_path: Path
 ) -> None:
     run = unmask.pretrain(
@@ -203,7 +206,7 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
     import shutil
 
     pruned = json.loads((run.path / "data.json").read_text())["store"]
-    for path in (run.model, run.checkpoints, pruned):  # the store too: it is made again, with the words
+    for path in (run.model, run.checkpoints, pruned):  # the store too: it is rebuilt with the new words
         shutil.rmtree(path)
     run.log.unlink()
     (run.path / "results.json").unlink()
@@ -211,7 +214,7 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
     assert (run.model / "model.safetensors").read_bytes() == weights
 
 
-def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path: Path) -> None:
+def test_unsupported_extensions_raise(general: Path, texts: Path, tmp_path: Path) -> None:
     with pytest.raises(unmask.UserError, match="needs --from"):
         unmask.pretrain(texts / "domain.txt", extend_vocab=4, steps=1, out=tmp_path / "a")
     store = unmask.prepare(texts / "domain.txt", tmp_path / "store", tokenizer=str(general))
@@ -222,7 +225,7 @@ def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path
         unmask.pretrain(other.path, init_from=str(general), extend_vocab=4, steps=1, max_length=32, out=tmp_path / "c")
 
 
-def test_new_pieces_of_an_unrelated_tokenizer_are_none() -> None:
+def test_added_subwords_of_an_unrelated_tokenizer_are_none() -> None:
     old = trained("wordpiece")
     assert added_token_subwords(old, trained("bpe")) is None
     grown = add_words(old, [NewWord("thecat", "thecat", (1,), 1)])

@@ -27,7 +27,7 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
     assert p.step_config(0).mask_rate == pytest.approx(0.3)
     assert p.step_config(9).mask_rate == pytest.approx(0.15)
     assert p.step_config(8).index == 1
-    assert p.rows(8) == (0, 32)  # examples are counted anew in each stretch
+    assert p.rows(8) == (0, 32)  # examples are counted from 0 in each phase
     assert type(p).from_dict(p.as_dict()) == p
 
 

@@ -1,4 +1,4 @@
-"""MLM that also says whether the number of a hidden token is even, by a head of its own."""
+"""MLM with an additional head that predicts whether the id of a masked token is even."""
 
 from torch import nn
 

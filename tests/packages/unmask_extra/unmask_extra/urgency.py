@@ -1,4 +1,5 @@
-"""A message → urgent or later. A task on the head of `classify`, with a setting of its own (`task.urgency.threshold`)."""
+"""Classify a message as urgent or later. The task uses the head of `classify` and has its own setting
+(`task.urgency.threshold`)."""
 
 from collections.abc import Sequence
 
@@ -54,7 +55,7 @@ class Urgency(Task):
 def baseline(
     task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
 ) -> dict[str, dict[str, float]]:
-    """Urgent is what shares more words with urgent messages than with the others."""
+    """Predict urgent if a message shares more words with urgent messages than with the others."""
     words = {label: {w for r in train if r["urgency"] == label for w in r["message"].split()} for label in LABELS}
     found = [max(LABELS, key=lambda label: len(words[label] & set(r["message"].split()))) for r in judged]
     return {"shared words": task.score([{"urgency": label} for label in found], judged)}
