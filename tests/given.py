@@ -55,7 +55,7 @@ def reviews(first: int, count: int) -> list[tuple[str, str]]:
     return [(f"{REVIEWS[n % 4][0]} , seen from seat {n} .", REVIEWS[n % 4][1]) for n in range(first, first + count)]
 
 
-def labeled() -> None:
+def labelled() -> None:
     for name, first, count in (("train", 0, 40), ("test", 100, 12), ("other", 200, 12), ("new", 300, 4)):
         table(f"{name}.csv", ["text", "label"], reviews(first, count))
     long = [
@@ -124,6 +124,6 @@ def runs() -> None:
 def make() -> None:
     """Everything, in the current folder."""
     texts()
-    labeled()
+    labelled()
     searched()
     runs()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs.tiny import labeled, model_folder
+from runs.tiny import labelled, model_folder
 from typer.testing import CliRunner
 
 import unmask
@@ -117,7 +117,7 @@ def test_a_terminal_sees_the_same(tmp_path: Path) -> None:
 
 
 def test_a_suggested_command_runs_though_the_folder_starts_with_a_dash(tmp_path: Path, no_report: None) -> None:
-    labeled(tmp_path / "train.csv", 40)
+    labelled(tmp_path / "train.csv", 40)
     model_folder(tmp_path / "start")
     words = ["finetune", "start", "--train", "train.csv", "--steps", "1", "--out=-my run"]
     done = unmask_in(tmp_path, *words)

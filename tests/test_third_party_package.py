@@ -1,6 +1,6 @@
 """A third party's package, built and installed by pip (tests/packages/unmask_extra), takes part in everything.
 
-Two tasks, `urgency` on the head of `classify` with a setting of its own and `wait` with a head and a metric of its own, go from a labeled
+Two tasks, `urgency` on the head of `classify` with a setting of its own and `wait` with a head and a metric of its own, go from a labelled
 file to a served model; an objective, a family, an optimizer and a file format take part in a run.
 """
 

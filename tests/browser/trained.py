@@ -30,7 +30,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def labeled(task: str, folder: Path) -> Path:
+def labelled(task: str, folder: Path) -> Path:
     rows: list[dict[str, Any]] = []
     for n in range(36):
         text, name, town = fact(n)
@@ -67,7 +67,7 @@ def train(root: Path) -> Path:
     )  # fmt: skip
     for task in ("classify", "tag", "answer", "choose", "rank"):
         api.finetune(
-            runs / "pretrain" / "mini", task=task, train=labeled(task, root), steps=30, batch_size=12, lr=3e-3,
+            runs / "pretrain" / "mini", task=task, train=labelled(task, root), steps=30, batch_size=12, lr=3e-3,
             out=runs / "finetune" / task, overrides=["train.threads=1", "train.num_evals=2"],
         )  # fmt: skip
     return runs

@@ -61,7 +61,7 @@ def new_folder(folder: Path, family: str, heads: tuple[str, ...], **more: int) -
 
 
 def sentences(file: Path, folder: Path, count: int = 60) -> Path:
-    """A labeled file to which the model in the folder gives every right answer: the labels are its own."""
+    """A labelled file to which the model in the folder gives every right answer: the labels are its own."""
     import csv
 
     import unmask
@@ -76,12 +76,12 @@ def sentences(file: Path, folder: Path, count: int = 60) -> Path:
 
 
 def classifier(folder: Path) -> tuple[Path, Path]:
-    """A model that has learnt to tell praise from blame, and a labeled file that it does not know."""
+    """A model that has learnt to tell praise from blame, and a labelled file that it does not know."""
     from runs import tiny
 
     import unmask
 
-    train, test = tiny.labeled(folder / "train.csv", 120), tiny.labeled(folder / "test.csv", 60, first=500)
+    train, test = tiny.labelled(folder / "train.csv", 120), tiny.labelled(folder / "test.csv", 60, first=500)
     base = tiny.model_folder(folder / "base")
     run = unmask.finetune(
         base, train=[train], epochs=6, batch_size=8, lr=3e-3, out=folder / "run", overrides=["train.threads=1"]

@@ -1,4 +1,4 @@
-"""Mistakes in labeled files, each in a real file: found with file and line, all in one pass, with what to do about it."""
+"""Mistakes in labelled files, each in a real file: found with file and line, all in one pass, with what to do about it."""
 
 import json
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ def read(path: Path, content: str | bytes = "", **options: object) -> tuple[Sour
     return open_source(str(path), findings, **options), findings  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.data", "a", "a.csv", "a.tsv", "a.json", "a.jsonl", "train.labeled"])
+@pytest.mark.parametrize("name", ["a.txt", "a.data", "a", "a.csv", "a.tsv", "a.json", "a.jsonl", "train.labelled"])
 @pytest.mark.parametrize(
     "content",
     [TABS, b"\xef\xbb\xbf" + TABS.encode(), COMMAS, SEMICOLONS, JSONL, json.dumps(ROWS), json.dumps(ROWS, indent=1)],
