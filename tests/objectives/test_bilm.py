@@ -82,8 +82,8 @@ def test_states_do_not_leak_their_targets(store: TokenStore) -> None:
                 changed = ids.copy()
                 changed[beyond] += 100
                 logits = []
-                for given in (ids, changed):
-                    batch = collate([Example(given, labels=row.labels)], pad=0)
+                for inputs in (ids, changed):
+                    batch = collate([Example(inputs, labels=row.labels)], pad=0)
                     logits.append(o.logits_and_targets(model, o._hidden(model, batch), batch)["bilm"][0])
                 # forwards, a position is predicted at position - 1; backwards at position + 1
                 at = place - 1 if side == "forwards" else 9 + place

@@ -47,7 +47,7 @@ def test_clm_predicts_every_next_token_except_after_the_last() -> None:
     assert TOKENIZER.sep in out.labels["clm.targets"].tolist(), "the end of a document is predicted"
     assert out.prefix_length == 0
     assert make("clm", "gpt2-mini")[0].corrupt(example, generator(0), PHASE).prefix_length is None, (
-        "the model hides by itself"
+        "the model applies the causal mask itself"
     )
 
 
@@ -78,7 +78,7 @@ def test_later_tokens_do_not_affect_earlier_predictions(name: str, family: str) 
     term = objective.terms[-1]
     earlier = int((positions < changed_at).sum())
     assert torch.equal(before[term][:earlier], after[term][:earlier])
-    assert not torch.equal(before[term][earlier:], after[term][earlier:]), "the change is seen where it may be"
+    assert not torch.equal(before[term][earlier:], after[term][earlier:]), "later positions see the change"
 
 
 def test_prefix_length_is_uniform_and_loss_starts_after_it() -> None:
@@ -138,20 +138,20 @@ def test_same_document_attention_separates_documents(family: str, store: TokenSt
     """With a real store: document ids change where documents start, and tokens attend only within their document."""
     across, apart = (RowDataset(store.train, store.tokenizer, 0, "stream", same_document=on) for on in (False, True))
     step_config = StepConfig(0, 64)
-    found = next(e for e in (apart.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1)
-    i = next(i for i in range(300) if (apart.example(0, i, step_config).input_ids == found.input_ids).all())
+    example = next(e for e in (apart.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1)
+    i = next(i for i in range(300) if (apart.example(0, i, step_config).input_ids == example.input_ids).all())
     assert across.example(0, i, step_config).document_ids is None
-    border = int(np.flatnonzero(np.diff(found.document_ids))[0])
-    assert found.input_ids[border] == store.tokenizer.sep
-    assert found.flags[border + 1] & DOCUMENT
-    assert found.document_ids[0] == 0
+    border = int(np.flatnonzero(np.diff(example.document_ids))[0])
+    assert example.input_ids[border] == store.tokenizer.sep
+    assert example.flags[border + 1] & DOCUMENT
+    assert example.document_ids[0] == 0
     model = Model(preset(family, **SMALL | {"vocab_size": store.tokenizer.size}), ()).init(0).eval()
-    other = found.input_ids.copy()
+    other = example.input_ids.copy()
     other[1:border] = other[1:border][::-1]
     hidden = []
-    for ids in (found.input_ids, other):
+    for ids in (example.input_ids, other):
         with torch.no_grad():
-            hidden.append(model.encode(collate([replace(found, input_ids=ids)], 0))[0])
+            hidden.append(model.encode(collate([replace(example, input_ids=ids)], 0))[0])
     assert torch.equal(hidden[0][border + 1 :], hidden[1][border + 1 :])
     assert not torch.equal(hidden[0][:border], hidden[1][:border])
 

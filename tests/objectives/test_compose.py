@@ -87,17 +87,17 @@ def test_sum_objective_calls_loss_positions_of_each_part_once(store: TokenStore)
     batch = collate(
         [objective.corrupt(rows.example(0, i, step_config), generator(i), step_config) for i in range(4)], 0
     )
-    asked = dict.fromkeys(objective.terms, 0)
+    calls = dict.fromkeys(objective.terms, 0)
     for part in objective.parts:
 
         def counted(model, batch, part=part, reads=part.loss_positions):
-            asked[part.name] += 1
+            calls[part.name] += 1
             return reads(model, batch)
 
         part.loss_positions = counted
     with torch.no_grad():
         once = objective.loss(model, batch)
-        assert asked == {"mlm": 1, "sop": 1}
+        assert calls == {"mlm": 1, "sop": 1}
         hidden = model.encode(batch, objective.loss_positions(model, batch))
         again = objective.logits_and_targets(model, hidden, batch)
     for name, (logits, targets) in again.items():

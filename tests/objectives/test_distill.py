@@ -64,12 +64,14 @@ def test_three_loss_terms_match_their_definitions(teacher: Path) -> None:
     with torch.no_grad():
         terms = objective.evaluate(model, batch)
         at = batch.labels["mlm.positions"]
-        own, theirs = (m.encode(batch).flatten(0, 1)[at] for m in (model, objective.teacher))
-        student, soft = model.logits("mlm", own), objective.teacher.logits("mlm", theirs)
+        student_hidden, teacher_hidden = (m.encode(batch).flatten(0, 1)[at] for m in (model, objective.teacher))
+        student, soft = model.logits("mlm", student_hidden), objective.teacher.logits("mlm", teacher_hidden)
     p = (soft / 2).softmax(-1)
     kl = (p * (p.log() - (student / 2).softmax(-1).log())).sum() * 4
     assert float(terms["distill_soft"][0]) == pytest.approx(float(kl), rel=1e-4)
-    cosine = (1 - (own * theirs).sum(-1) / own.norm(dim=-1) / theirs.norm(dim=-1)).sum()
+    cosine = (
+        1 - (student_hidden * teacher_hidden).sum(-1) / student_hidden.norm(dim=-1) / teacher_hidden.norm(dim=-1)
+    ).sum()
     assert float(terms["distill_cosine"][0]) == pytest.approx(float(cosine), rel=1e-4)
     expected = F.cross_entropy(student, batch.labels["mlm.targets"], reduction="sum")
     assert float(terms["mlm"][0]) == pytest.approx(float(expected), rel=1e-5)
@@ -91,16 +93,16 @@ def test_teacher_is_not_trained_and_not_saved(teacher: Path, tmp_path: Path) -> 
 
 def test_student_is_initialized_from_every_second_teacher_layer(teacher: Path) -> None:
     objective, model = make(teacher)
-    said = objective.init_model(model)
-    own, theirs = model.state_dict(), objective.teacher.state_dict()
+    note = objective.init_model(model)
+    student, teacher_state = model.state_dict(), objective.teacher.state_dict()
     for i, source in ((0, 0), (1, 2)):
         for part in ("attention.qkv.weight", "mlp.up.weight", "mlp_norm.bias"):
             key = f"encoder.layers.{i}.{part}"
-            assert torch.equal(own[key], theirs[f"encoder.layers.{source}.{part}"]), key
-    assert torch.equal(own["encoder.embeddings.tokens.weight"], theirs["encoder.embeddings.tokens.weight"])
-    assert torch.equal(own["heads.mlm.dense.weight"], theirs["heads.mlm.dense.weight"])
+            assert torch.equal(student[key], teacher_state[f"encoder.layers.{source}.{part}"]), key
+    assert torch.equal(student["encoder.embeddings.tokens.weight"], teacher_state["encoder.embeddings.tokens.weight"])
+    assert torch.equal(student["heads.mlm.dense.weight"], teacher_state["heads.mlm.dense.weight"])
     n = len(list(model.parameters()))
-    assert said == [f"initialized {n} of {n} parameters of the student from the teacher"]
+    assert note == [f"initialized {n} of {n} parameters of the student from the teacher"]
     twelve = Model(preset("bert-tiny", **SHAPE, layers=12), ()).init(0)
     six = Model(preset("bert-tiny", **SHAPE, layers=6), ()).init(1)
     init_from_teacher(six, twelve)

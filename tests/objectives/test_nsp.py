@@ -105,7 +105,7 @@ def test_stream_rows_cover_the_text_and_start_at_word_boundaries(store) -> None:
         e = rows.example(0, i, step_config)
         assert len(e) == 64
         assert e.flags is not None
-        assert e.flags[1] & 1, "a row begins inside a word"
+        assert e.flags[1] & 1, "a row starts inside a word"
         covered += len(e) - 2
     assert covered >= 0.99 * len(store.train.tokens) - 64
     assert any(rows.example(0, 0, step_config).input_ids != rows.example(1, 0, step_config).input_ids)
@@ -157,10 +157,10 @@ def test_store_indexes_pairs_for_its_tokenizer_template(tmp_path: Path) -> None:
     text.write_text("\n\n".join(f"One sentence {n}. And another one. And a third." for n in range(30)))
     tokenizer = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template="roberta"))
     settings = DataRecipe(corpus=[str(text)], eval_fraction=0.2, workers=1)
-    made = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
-    assert (made.path / "train" / "chunks-63.bin").exists()
-    before = {file.name for file in (made.path / "train").iterdir()}
-    rows = RowDataset(made.train, made.tokenizer, 0, "pairs")
+    store = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
+    assert (store.path / "train" / "chunks-63.bin").exists()
+    before = {file.name for file in (store.path / "train").iterdir()}
+    rows = RowDataset(store.train, store.tokenizer, 0, "pairs")
     assert rows.count(64) > 10
-    describe_pairs(made, [64])
-    assert {file.name for file in (made.path / "train").iterdir()} == before, "nothing is indexed again"
+    describe_pairs(store, [64])
+    assert {file.name for file in (store.path / "train").iterdir()} == before, "the index was rebuilt"

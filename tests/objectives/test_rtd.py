@@ -64,10 +64,10 @@ def test_correct_sample_counts_as_original_and_loss_covers_every_token() -> None
     with torch.no_grad():
         out = objective._forward(model.eval(), batch)
     logits, targets = out["rtd_mlm"]
-    drawn = sample(logits, batch.labels["rtd.noise"])
+    sampled = sample(logits, batch.labels["rtd.noise"])
     guesses, replaced = out["rtd"]
     assert len(guesses) == len(replaced) == 64 + 40 + 64 == batch.tokens
-    assert int(replaced.sum()) == int((drawn != targets).sum()) > 0
+    assert int(replaced.sum()) == int((sampled != targets).sum()) > 0
     assert objective.target_counts(batch) == {"rtd_mlm": len(targets), "rtd": batch.tokens}
     for _, parameter in model.heads["generator"].heads.named_parameters():  # a generator that is always right
         parameter.data.zero_()
@@ -83,9 +83,9 @@ def test_no_gradient_flows_through_sampling() -> None:
     batch = batch_of(objective, range(4))
     objective.loss(model, batch)["rtd"][0].backward()
     shared = {id(p) for p in model.encoder.embeddings.parameters()}
-    own = [p for p in model.heads["generator"].parameters() if id(p) not in shared]
-    assert own
-    assert all(p.grad is None or not p.grad.any() for p in own)
+    generator_only = [p for p in model.heads["generator"].parameters() if id(p) not in shared]
+    assert generator_only
+    assert all(p.grad is None or not p.grad.any() for p in generator_only)
     assert model.embedding.grad.any()
     assert objective.weights == {"rtd": 50.0}
 
@@ -137,5 +137,5 @@ def test_trainer_applies_term_weights() -> None:
     assert values["loss"] == pytest.approx(float(total.detach()), rel=1e-5)
     assert values["loss"] == pytest.approx(values["rtd_mlm"] + 50 * values["rtd"], rel=1e-6)
     assert torch.allclose(model.heads["rtd"].dense.weight.grad, expected, rtol=1e-3, atol=1e-7)
-    held = trainer.evaluate([batch])
-    assert held["loss"] == pytest.approx(held["rtd_mlm"] + 50 * held["rtd"], rel=1e-6)
+    metrics = trainer.evaluate([batch])
+    assert metrics["loss"] == pytest.approx(metrics["rtd_mlm"] + 50 * metrics["rtd"], rel=1e-6)

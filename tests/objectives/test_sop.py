@@ -25,7 +25,7 @@ def test_half_are_swapped_and_segments_are_adjacent_in_one_document() -> None:
             assert len(first)
             assert len(second)
             home = split.documents_of_token[np.concatenate([first, second])]
-            assert len(set(home.tolist())) == 1, "two documents"
+            assert len(set(home.tolist())) == 1, "the segments are from two documents"
             assert int(e.labels["sop"][0]) == int(first[0] > second[0]), "label and order disagree"
             assert (e.token_type_ids == (np.arange(len(e)) > middle)).all()
             assert "nsp" not in e.labels

@@ -65,7 +65,7 @@ def test_mask_rate_is_exact_and_units_are_whole(unit: str, count: str, phrases: 
         assert (out.input_ids[rest] == example.input_ids[rest]).all()
         if i < 100:
             words = words_of(example.flags, TOKENIZER.special[example.input_ids])
-            assert not set(words[at]) & set(words[rest]), "a word is chosen in part"
+            assert not set(words[at]) & set(words[rest]), "a word is partly masked"
         total, chosen = total + 510, chosen + len(at)
         masked += int((out.input_ids[at] == TOKENIZER.mask).sum())
         kept += int((out.input_ids[at] == targets).sum())
@@ -80,8 +80,10 @@ def test_mask_rate_is_exact_and_units_are_whole(unit: str, count: str, phrases: 
 @pytest.mark.parametrize("rate", [0.15, 0.8])
 def test_high_mask_rate_is_reached(unit: str, rate: float) -> None:
     mlm = mlm_of(unit)
-    got = [len(mlm.corrupt(row(i), generator(i), StepConfig(0, 128, rate)).labels["mlm.positions"]) for i in range(300)]
-    assert np.mean(got) / 126 == pytest.approx(rate, abs=0.01)
+    counts = [
+        len(mlm.corrupt(row(i), generator(i), StepConfig(0, 128, rate)).labels["mlm.positions"]) for i in range(300)
+    ]
+    assert np.mean(counts) / 126 == pytest.approx(rate, abs=0.01)
 
 
 @pytest.mark.parametrize("unit", ["span", "ngram"])
@@ -114,9 +116,9 @@ def mixed_replacement_fraction(unit: str, phrases: Path) -> float:
         at = out.labels["mlm.positions"]
         words = words_of(example.flags, TOKENIZER.special[example.input_ids])
         for word in set(words[at]):
-            fate = out.input_ids[words == word] == TOKENIZER.mask
-            seen += len(fate) > 1
-            differ += 0 < fate.sum() < len(fate)
+            is_masked = out.input_ids[words == word] == TOKENIZER.mask
+            seen += len(is_masked) > 1
+            differ += 0 < is_masked.sum() < len(is_masked)
     return differ / seen
 
 
@@ -130,8 +132,8 @@ def test_replacement_is_per_token_for_words_and_per_unit_for_spans(phrases: Path
 def test_sampling_the_last_unit_preserves_the_mean() -> None:
     units = [(0, 3), (5, 9), (9, 10)]
     for budget in (0.5, 3.0, 5.0, 7.9):
-        got = [sum(b - a for a, b in sample_units(units, budget, generator(budget, i))) for i in range(4000)]
-        assert np.mean(got) == pytest.approx(budget, abs=0.12)
+        sizes = [sum(b - a for a, b in sample_units(units, budget, generator(budget, i))) for i in range(4000)]
+        assert np.mean(sizes) == pytest.approx(budget, abs=0.12)
 
 
 SIZES = {("wordpiece", "en"): 70, ("bpe", "en"): 275, ("bpe", "zh"): 275}  # so small that words are split
@@ -174,17 +176,17 @@ def test_phrases_are_masked_first(tmp_path: Path) -> None:
     encoding = tokenizer.encode_batch([text])[0]
     ids = np.array([tokenizer.cls, *encoding.ids, tokenizer.sep])
     flags = np.array([0, *(not t.startswith("##") for t in encoding.tokens), 0], np.uint8)
-    found = mlm.phrases.find(ids, *word_spans(np.flatnonzero(~tokenizer.special[ids]), flags))
-    assert [tokenizer.decode(ids[a:b]) for a, b in found] == ["united states of america", "new york"] * 4
+    matches = mlm.phrases.find(ids, *word_spans(np.flatnonzero(~tokenizer.special[ids]), flags))
+    assert [tokenizer.decode(ids[a:b]) for a, b in matches] == ["united states of america", "new york"] * 4
     inside = np.zeros(len(ids), bool)
-    for start, end in found:
+    for start, end in matches:
         inside[start:end] = True
     seen = 0
     for i in range(200):
         example = row(0)
         example.input_ids, example.flags = ids, flags
         at = mlm.corrupt(example, generator("named", i), StepConfig(0, 128, 0.15)).labels["mlm.positions"]
-        assert inside[at].all(), "words before the phrases are used up"
+        assert inside[at].all(), "words were masked before all phrases"
         seen += len(at)
         high = mlm.corrupt(example, generator("named", i), StepConfig(0, 128, 0.6)).labels["mlm.positions"]
         assert set(np.flatnonzero(inside)) <= set(high.tolist())
@@ -194,12 +196,12 @@ def test_phrases_are_masked_first(tmp_path: Path) -> None:
 
 def test_invalid_phrase_files_raise_before_the_text_is_read(tmp_path: Path) -> None:
     config = preset("bert-tiny")
-    for mlm, said in (
+    for mlm, message in (
         ({"mask_unit": "phrase"}, "needs a file of phrases"),
         ({"mask_unit": "phrase", "phrases": str(tmp_path / "none.txt")}, "cannot read"),
         ({"phrases": "x.txt"}, "mask_unit=phrase"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             MLM.check(Recipe.build({"objective": "mlm", "mlm": mlm}), config)
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(UserError, match="no phrases"):
@@ -242,9 +244,9 @@ def test_phrases_missing_from_the_text_are_reported(tmp_path: Path) -> None:
     missing, read = phrases.missing([text])
     assert missing == ["cat red", "blue do", "dog and", "one", "more", "\u4e2d\u6587"]
     assert read == len(text.tokens)
-    said = phrases.report([text])
-    assert said.startswith("4 of 10 phrases of ") and "occur in the text; missing: 'cat red', 'blue do'" in said
-    assert said.endswith("'one', 'more', …"), "five are named"
+    message = phrases.report([text])
+    assert message.startswith("4 of 10 phrases of ") and "occur in the text; missing: 'cat red', 'blue do'" in message
+    assert message.endswith("'one', 'more', …"), "at most five are listed"
     also = phrases.report([text, Text("one more")])  # with a replay corpus
     assert also.startswith("6 of 10 ")
     with pytest.raises(UserError, match=r"none of the 2 phrases of .* occurs in the text, e\.g\. 'cat red'"):

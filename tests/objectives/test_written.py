@@ -24,15 +24,15 @@ T5 = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=SENTINEL
 
 def restored(ids: np.ndarray, answer: np.ndarray) -> list[int]:
     """Replace each sentinel of the row by the tokens that follow it in the target."""
-    found: dict[int, list[int]] = {}
+    spans: dict[int, list[int]] = {}
     current = -1
     for id in answer.tolist():
         if id in T5.sentinels:
             current = id
-            found[current] = []
+            spans[current] = []
         else:
-            found[current].append(id)
-    return [x for id in ids.tolist() for x in found.get(id, [id])]
+            spans[current].append(id)
+    return [x for id in ids.tolist() for x in spans.get(id, [id])]
 
 
 @pytest.mark.parametrize("documents", [False, True])
@@ -45,7 +45,7 @@ def test_span_targets_restore_the_text(documents: bool) -> None:
         out = span.corrupt(example, generator("span", i), PHASE)
         answer = out.labels["span.targets"]
         used = [id for id in out.input_ids.tolist() if id in T5.sentinels]
-        assert used == T5.sentinels[: len(used)], "sentinels are used in order"
+        assert used == T5.sentinels[: len(used)], "sentinels are out of order"
         assert answer[0] == T5.sentinels[0]
         assert answer[-2:].tolist() == [T5.sentinels[len(used)], T5.sep]
         assert restored(out.input_ids, answer[:-1]) == example.input_ids.tolist()
@@ -58,7 +58,7 @@ def test_span_targets_restore_the_text(documents: bool) -> None:
         lengths.add(len(out.input_ids))
     assert removed / total == pytest.approx(0.15, abs=0.003)
     assert removed / spans == pytest.approx(3.0, abs=0.2)
-    assert documents or len(lengths) == 1, "rows of one length give rows of one length"
+    assert documents or len(lengths) == 1, "rows of equal length must stay equal in length"
 
 
 def test_span_lengths_vary_and_every_token_can_be_masked() -> None:
@@ -78,9 +78,9 @@ def test_span_lengths_vary_and_every_token_can_be_masked() -> None:
     ("n", "rate", "mean", "most"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
 )
 def test_span_masks_of_extreme_rows(n: int, rate: float, mean: float, most: int) -> None:
-    got = sample_noise_mask(n, rate, mean, most, generator(0))
-    assert len(got) == n
-    assert (np.diff(got.astype(int), prepend=0) == 1).sum() <= most
+    noise_mask = sample_noise_mask(n, rate, mean, most, generator(0))
+    assert len(noise_mask) == n
+    assert (np.diff(noise_mask.astype(int), prepend=0) == 1).sum() <= most
 
 
 def test_span_requires_sentinels() -> None:
@@ -105,7 +105,7 @@ def test_infill_masks_30_percent_in_poisson_spans() -> None:
         kept = [id for id in out.input_ids.tolist() if id != mask]
         where = {id: n for n, id in enumerate(example.input_ids.tolist())}
         places = [where[id] for id in kept]
-        assert places == sorted(places), "the order of what stays is kept"
+        assert places == sorted(places), "kept tokens changed their order"
         assert len(out.input_ids) <= len(example.input_ids)
         removed, total = removed + 256 - len(kept), total + 254
         # Masks between two kept neighbors: one replaces the gap, the others are zero-length spans.
@@ -137,8 +137,8 @@ def test_permute_shuffles_sentences_within_documents() -> None:
         out = objective.corrupt(example, generator("permute", i), PHASE)
         order = permute_sentences(TOKENIZER.special[example.input_ids], example.flags, generator("order", i))
         assert sorted(order) == list(range(128))
-        assert (order[[0, 64, 127]] == [0, 64, 127]).all(), "special tokens stay"
-        assert set(order[1:64]) == set(range(1, 64)), "sentences stay in their document"
+        assert (order[[0, 64, 127]] == [0, 64, 127]).all(), "special tokens moved"
+        assert set(order[1:64]) == set(range(1, 64)), "sentences left their document"
         breaks = order[1:][np.diff(order) != 1]
         assert all(example.flags[b] & SENTENCE or TOKENIZER.special[example.input_ids[b]] for b in breaks)
         assert sorted(out.input_ids) == sorted(example.input_ids)

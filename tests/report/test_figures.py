@@ -73,10 +73,10 @@ def test_binary_f1_matches_scikit_learn(labels: list[str]) -> None:
     target_type = SingleLabel({"labels": labels})
     assert target_type.positive_label == labels[1]
     truth = [labels[int(c)] for c in "0110100111"]
-    given = [labels[int(c)] for c in "0100110011"]
-    answers = [{"label": g, "scores": {name: float(name == g) for name in labels}} for g in given]
-    found = target_type.score(answers, [{"label": t} for t in truth])
-    assert found["f1"] == pytest.approx(f1_score(truth, given, pos_label=labels[1]))
+    predicted = [labels[int(c)] for c in "0100110011"]
+    answers = [{"label": g, "scores": {name: float(name == g) for name in labels}} for g in predicted]
+    scores = target_type.score(answers, [{"label": t} for t in truth])
+    assert scores["f1"] == pytest.approx(f1_score(truth, predicted, pos_label=labels[1]))
     assert f"f1 and auc are for {labels[1]}" in target_type.describe([{"label": t} for t in truth])
 
 

@@ -300,12 +300,12 @@ def test_curves_show_losses_entropy_and_schedules(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
     axes = {ax.get_title(loc="left"): ax for ax in plot_pretraining(run.events(), ENTROPY, STEPS).axes}
     loss = axes["Masked-token loss"]
-    held = next(line for line in loss.lines if "held-out" in line.get_label())
-    assert list(held.get_xdata()) == [0, 10, 20, 30, 40]
-    assert held.get_ydata()[0] == 9.0  # the MLM term alone, not 9.69
+    eval_line = next(line for line in loss.lines if "held-out" in line.get_label())
+    assert list(eval_line.get_xdata()) == [0, 10, 20, 30, 40]
+    assert eval_line.get_ydata()[0] == 9.0  # the MLM term alone, not 9.69
     assert any(set(line.get_ydata()) == {ENTROPY} for line in loss.lines)
     assert any("6.43" in text.get_text() for text in loss.texts)
-    assert loss.get_ylim()[0] < min(held.get_ydata())
+    assert loss.get_ylim()[0] < min(eval_line.get_ydata())
     assert loss.get_ylim()[1] > 9
     assert [t.get_text() for t in axes["Held-out accuracy"].get_legend().get_texts()] == ["MLM", "NSP"]
     assert [t.get_text() for t in axes["Schedules"].texts] == ["32 tokens per row", "64"]
@@ -326,7 +326,7 @@ def test_report_contains_the_metrics(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
     fills = [{"text": "the [MASK] of 州", "fills": [{"token": "state", "probability": 0.375}]}]
     run.write_json("fills.json", fills)
-    found = page(run)
+    parsed = page(run)
     for text in (
         "finished",
         "40 of 40",
@@ -346,8 +346,8 @@ def test_report_contains_the_metrics(tmp_path):
         "unmask fill",
         "ModernBertForMaskedLM.from_pretrained",
     ):
-        assert text in found.text, text
-    assert "NSP accuracy" in found.text
+        assert text in parsed.text, text
+    assert "NSP accuracy" in parsed.text
     html = (run.path / "report.html").read_text("utf-8")
     assert "prefers-color-scheme: dark" in html
     assert "width: 37.5%" in html
@@ -364,10 +364,10 @@ def test_user_text_is_escaped(tmp_path):
     log = Log(run.log)
     log.write("warning", step=3, text=EVIL)
     log.close()
-    found = page(run)
-    assert "script" not in found.tags
-    assert found.tags.count("b") == 1  # the template's own
-    assert found.text.count("alert(1)") >= 8  # shown as text wherever it occurs
+    parsed = page(run)
+    assert "script" not in parsed.tags
+    assert parsed.tags.count("b") == 1  # the template's own
+    assert parsed.text.count("alert(1)") >= 8  # shown as text wherever it occurs
 
 
 def test_report_of_a_real_store(tmp_path):

@@ -258,11 +258,11 @@ def test_findings_are_grouped_by_kind_with_the_most_serious_last(
     run = api.finetune(
         tmp_path / "model", train=tmp_path / "train.csv", test=tmp_path / "test.csv", steps=1, out=tmp_path / "run"
     )
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
-    told = [w["text"] for w in api.info(run.path)["warnings"]]
+    printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    warnings = [w["text"] for w in api.info(run.path)["warnings"]]
     html = (tmp_path / "run" / "report.html").read_text()
     shown = Page(html[html.index("<h2>Warnings") : html.index("<h2>Scores")])
-    for lines in (said, told):
+    for lines in (printed, warnings):
         copies, leaks = (
             n for n, line in enumerate(lines) for kind in ("duplicate", "leakage") if f"× {kind}: " in line
         )
@@ -294,10 +294,10 @@ def test_real_run_has_a_report_and_a_card_with_working_code(
     for lines in snippets:
         exec(lines.replace("TEXT", "anna saw a good film number 3 ."), {})
         assert "pos" in capsys.readouterr().out
-    found = api.info(run.path)
-    assert found["state"] == "finished" and found["task"] == "classify" and found["records"]["test"] == 30
-    assert dict(facts(found))["use"] == f'unmask predict {run.model} "TEXT"'
-    print_facts(facts(found))
+    info = api.info(run.path)
+    assert info["state"] == "finished" and info["task"] == "classify" and info["records"]["test"] == 30
+    assert dict(facts(info))["use"] == f'unmask predict {run.model} "TEXT"'
+    print_facts(facts(info))
     (run.path / "report.html").unlink()
     api.resume(run.path)  # finished, but killed before its report
     assert (run.path / "report.html").exists()
@@ -305,9 +305,9 @@ def test_real_run_has_a_report_and_a_card_with_working_code(
 
 def test_interrupted_run_shows_the_resume_command(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
-    found = report.summary(run)
-    assert found["state"] == "interrupted" and found["best"]["accuracy"] == pytest.approx(0.8)
-    assert dict(facts(found))["resume with"] == f"unmask finetune --resume {run.path}"
+    summary = report.summary(run)
+    assert summary["state"] == "interrupted" and summary["best"]["accuracy"] == pytest.approx(0.8)
+    assert dict(facts(summary))["resume with"] == f"unmask finetune --resume {run.path}"
     with run.lock():
         assert report.summary(run)["state"] == "running"
 
@@ -355,10 +355,10 @@ def test_intervals_have_95_percent_coverage() -> None:
         > 0.93
     )
     task = task_with_score(lambda answers, records: {"mean": float(np.mean(answers))})
-    held = 0
+    covered = 0
     for _ in range(200):
         values = rng.normal(1.0, 1.0, 80).tolist()
         low, high = intervals(task, values, values, {"records": 80, "mean": float(np.mean(values))})["mean"]
-        held += low <= 1.0 <= high
-    assert 0.89 <= held / 200 <= 0.99
-    assert intervals(task, [1.0] * 20, [1.0] * 20, {"mean": 1.0}) == {}, "all alike: the bootstrap cannot tell"
+        covered += low <= 1.0 <= high
+    assert 0.89 <= covered / 200 <= 0.99
+    assert intervals(task, [1.0] * 20, [1.0] * 20, {"mean": 1.0}) == {}, "identical values: the bootstrap has no spread"

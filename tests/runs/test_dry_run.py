@@ -34,18 +34,18 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def test_dry_run_predicts_the_run_and_writes_nothing(start: Path, here: Path) -> None:
     train, test = labeled(here / "train.csv", 60), labeled(here / "test.csv", 20, 100)
     before, weights = snapshot(here), snapshot(start)
-    found = api.dry_run_finetune(start, train=train, test=test, epochs=2, batch_size=8)
+    estimate = api.dry_run_finetune(start, train=train, test=test, epochs=2, batch_size=8)
     assert snapshot(here) == before and snapshot(start) == weights
-    part = found["tasks"]["classify"]
+    part = estimate["tasks"]["classify"]
     assert part["columns"] == {"text": "text", "label": "label"} and part["labels"] == ["neg", "pos"]
     assert part["records"] == {"train": 54, "dev": 6, "test": 20} and part["warnings"] == len(part["findings"])
     assert 0 < part["tokens"]["median"] <= part["tokens"]["p95"] <= part["tokens"]["longest"] <= part["tokens"]["row"]
-    assert found["minutes"] > 0 and found["memory_bytes"]["weights"] == 4 * part["parameters"]
+    assert estimate["minutes"] > 0 and estimate["memory_bytes"]["weights"] == 4 * part["parameters"]
     run = api.finetune(start, train=train, test=test, epochs=2, batch_size=8, out=here / "run")
     plan, recipe = run.read_json("plan.json")["length_phases"][-1], run.recipe()
-    assert found["steps"] == plan["steps"] and found["epochs"] == 2 and found["lr"] == recipe.train.lr
+    assert estimate["steps"] == plan["steps"] and estimate["epochs"] == 2 and estimate["lr"] == recipe.train.lr
     assert run.read_json("data.json")["records"] == part["records"]
-    assert found["recipe"]["task"]["name"] == "classify" and recipe.train.max_eval_examples == 2000
+    assert estimate["recipe"]["task"]["name"] == "classify" and recipe.train.max_eval_examples == 2000
 
 
 def test_command_line_prints_text_and_json(start: Path, here: Path) -> None:
@@ -68,8 +68,8 @@ def test_command_line_prints_text_and_json(start: Path, here: Path) -> None:
     for text in ("classify (text ← text, label ← label)", "81 train, 9 dev", "pos", "7 of 16 rows", "for 2 seeds"):
         assert text in shown.stdout, text
     assert "the baselines" in shown.stdout and "nothing was written" in shown.stdout and "warning" in shown.stdout
-    told = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
-    assert json.loads(told.stdout)["steps"] == 7 and json.loads(told.stdout)["seeds"] == 2
+    json_result = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
+    assert json.loads(json_result.stdout)["steps"] == 7 and json.loads(json_result.stdout)["seeds"] == 2
     assert not (here / "runs").exists()
     both = CliRunner().invoke(app, ["finetune", "--resume", "runs/x", "--dry-run"])
     assert both.exit_code == 2 and "--dry-run" in both.output
@@ -109,11 +109,11 @@ def test_small_data_uses_small_batches_unless_batch_size_is_given(start: Path, h
 
 def test_minutes_become_steps_and_frozen_weights_need_no_gradients(start: Path, here: Path) -> None:
     labeled(here / "train.csv", 40)
-    found = api.dry_run_finetune(start, train="train.csv", freeze="encoder", minutes=1.0)
-    assert found["steps"] == pytest.approx((60 * 1.0) / found["seconds_per_step"], rel=0.5)
-    part, memory = found["tasks"]["classify"], found["memory_bytes"]
+    estimate = api.dry_run_finetune(start, train="train.csv", freeze="encoder", minutes=1.0)
+    assert estimate["steps"] == pytest.approx((60 * 1.0) / estimate["seconds_per_step"], rel=0.5)
+    part, memory = estimate["tasks"]["classify"], estimate["memory_bytes"]
     assert part["trainable_parameters"] < part["parameters"] and memory["gradients"] < 0.2 * memory["weights"]
-    text = dict(finetune_dry_run_lines(found))
+    text = dict(finetune_dry_run_lines(estimate))
     assert f"{part['trainable_parameters']:,} trainable" in text["model"]
 
 
@@ -122,10 +122,12 @@ def test_several_tasks(start: Path, here: Path) -> None:
         "mood": {"name": "classify", "train": [str(labeled(here / "a.csv", 40))]},
         "names": {"name": "tag", "train": [str(tagged(here / "b.jsonl", 30))]},
     }
-    found = api.dry_run_finetune(start, recipe={"tasks": tasks, "train": {"epochs": 1, "batch_size": 4}})
-    assert found["tasks"]["mood"]["labels"] == ["neg", "pos"] and found["tasks"]["names"]["records"]["train"] == 27
-    assert found["steps"] == -(-(36 + 27) // 4)
-    assert [text for label, text in finetune_dry_run_lines(found) if label == "task"][1].startswith("names: tag")
+    estimate = api.dry_run_finetune(start, recipe={"tasks": tasks, "train": {"epochs": 1, "batch_size": 4}})
+    assert (
+        estimate["tasks"]["mood"]["labels"] == ["neg", "pos"] and estimate["tasks"]["names"]["records"]["train"] == 27
+    )
+    assert estimate["steps"] == -(-(36 + 27) // 4)
+    assert [text for label, text in finetune_dry_run_lines(estimate) if label == "task"][1].startswith("names: tag")
     for more, word in (({"num_seeds": 2}, "--num-seeds"), ({"baseline": True}, "--baseline")):
         with pytest.raises(UserError, match=f"{word} does not work with several tasks"):
             api.dry_run_finetune(start, recipe={"tasks": tasks, "task": more})

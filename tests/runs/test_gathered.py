@@ -48,11 +48,11 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
 def work(rank: int, folder: Path) -> None:
     """Run one of two processes; rank 0 writes the results."""
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
-    found = {
+    results = {
         f"{case} {gather}": steps(case, folder, World(rank, 2), gather) for case in CASES for gather in (True, False)
     }
     if rank == 0:
-        (folder / "two.json").write_text(json.dumps(found))
+        (folder / "two.json").write_text(json.dumps(results))
     dist.destroy_process_group()
 
 
@@ -85,7 +85,7 @@ def test_run_under_torchrun_gathers_negatives_without_a_note(folder: Path, tmp_p
         "--rdzv-endpoint=localhost:0",
     ]
     losses = []
-    for processes, given in ((1, []), (2, launcher)):
+    for processes, prefix in ((1, []), (2, launcher)):
         out = tmp_path / str(processes)
         words = [
             "finetune",
@@ -96,7 +96,7 @@ def test_run_under_torchrun_gathers_negatives_without_a_note(folder: Path, tmp_p
             "--batch-size=7",
         ]
         done = subprocess.run(
-            [sys.executable, *given, "-m", "unmask", *words, "--set=train.threads=1", "--out", str(out)],
+            [sys.executable, *prefix, "-m", "unmask", *words, "--set=train.threads=1", "--out", str(out)],
             capture_output=True, text=True, timeout=200, check=True,
         )  # fmt: skip
         assert "in-batch negatives come from" not in done.stderr

@@ -116,7 +116,7 @@ def test_step_updates_only_the_encoder_and_the_head_of_its_task(run: Run, monkey
 def test_log_contains_only_the_terms_of_the_step(run: Run) -> None:
     lines = [e for e in run.events() if e["event"] == "train"]
     terms = [{k for k in e if k in ("sentiment.classify", "people.tag")} for e in lines]
-    assert all(len(t) == 1 for t in terms), "a step is of one task, and says nothing of others"
+    assert all(len(t) == 1 for t in terms), "a step belongs to one task and logs only its terms"
     assert {next(iter(t)) for t in terms} == {"sentiment.classify", "people.tag"}
 
 
@@ -156,19 +156,19 @@ def test_tasks_are_sampled_by_sqrt_of_size_and_rows_are_read_in_order() -> None:
 
     loaders = [LengthBucketedLoader(Rows(), [5] * n, 4, None, 0) for n in (1600, 100)]  # type: ignore[arg-type]
     taking = MultiTaskLoader(loaders, 4, seed=3)
-    drawn = [taking.task(step) for step in range(4000)]
-    assert np.mean(drawn) == pytest.approx(1 / 5, abs=0.02)
-    assert drawn[:50] == [MultiTaskLoader(loaders, 4, seed=3).task(step) for step in range(50)], (
-        "a function of seed and step"
+    sampled = [taking.task(step) for step in range(4000)]
+    assert np.mean(sampled) == pytest.approx(1 / 5, abs=0.02)
+    assert sampled[:50] == [MultiTaskLoader(loaders, 4, seed=3).task(step) for step in range(50)], (
+        "must depend only on seed and step"
     )
-    asked: list[tuple[int, int, int]] = []
+    requested: list[tuple[int, int, int]] = []
     for n, loader in enumerate(loaders):
-        loader.batch = lambda a, b, step_config, n=n: asked.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
+        loader.batch = lambda a, b, step_config, n=n: requested.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
     for step in range(60):
         taking.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
         taking.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
     for n in (0, 1):
-        rows = [row for task, a, b in asked if task == n for row in range(a, b)]
+        rows = [row for task, a, b in requested if task == n for row in range(a, b)]
         assert rows == list(range(len(rows)))
 
 

@@ -48,8 +48,8 @@ def job_of(name: str, tmp_path: Path, *sets: str) -> Part:
 def test_long_records_are_counted_not_their_texts(name: str, longer: int, tmp_path: Path) -> None:
     job = job_of(name, tmp_path)
     build_train_loader(job)
-    said = training_notes(job, Context.single_process(), 9)  # 3 of them are augmented
-    assert [line for line in said if f"{longer} of 9 records are longer than a row of 24" in line]
+    notes = training_notes(job, Context.single_process(), 9)  # 3 of them are augmented
+    assert [line for line in notes if f"{longer} of 9 records are longer than a row of 24" in line]
 
 
 def test_augmented_records_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_error_from_fit_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.
     fit = Classify.fit_state
 
     def fit_with_finding(error: bool) -> Any:
-        return lambda *given: replace(fit(*given), findings=[Finding("train.jsonl:3", "an odd text", error=error)])
+        return lambda *args: replace(fit(*args), findings=[Finding("train.jsonl:3", "an odd text", error=error)])
 
     monkeypatch.setattr(Classify, "fit_state", fit_with_finding(error=False))
     assert "an odd text" in [finding.message for finding in job_of("classify", tmp_path).sets.findings]
@@ -82,10 +82,10 @@ def test_error_from_fit_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.
 def test_number_of_in_batch_negatives_is_reported(sets: list[str], world: World, rows: int, tmp_path: Path) -> None:
     job = job_of("embed", tmp_path, "train.batch_size=8", *sets)
     build_train_loader(job)
-    said = [line for line in training_notes(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
-    assert len(said) == bool(rows) and all(f"{rows} of the 8 records" in line for line in said)
+    notes = [line for line in training_notes(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
+    assert len(notes) == bool(rows) and all(f"{rows} of the 8 records" in line for line in notes)
 
 
 def test_other_tasks_do_not_mention_negatives(tmp_path: Path) -> None:
-    said = training_notes(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
-    assert not [line for line in said if "negatives" in line]
+    notes = training_notes(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
+    assert not [line for line in notes if "negatives" in line]

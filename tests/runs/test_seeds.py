@@ -64,15 +64,15 @@ def test_seeds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made: list[str] = []
+    created: list[str] = []
     read: list[Any] = []
     work, read_sets = Finetune.work, data.read_sets
 
     def counted(self: Finetune, job: Any, ctx: Any, run: Any = None) -> Any:
-        if len(made) == 2:
-            made.append("killed")
+        if len(created) == 2:
+            created.append("killed")
             raise KeyboardInterrupt
-        made.append(run.path.name)
+        created.append(run.path.name)
         return work(self, job, ctx, run)
 
     monkeypatch.setattr(Finetune, "work", counted)
@@ -81,9 +81,9 @@ def test_seeds(
     with pytest.raises(KeyboardInterrupt):
         api.finetune(start, **files, out=out, num_seeds=3, steps=4, lr=0.01, overrides=["train.num_evals=2"])  # type: ignore[arg-type]
     assert not (out / "results.json").exists() and Run(out).kind() == "seeds"
-    assert len(read) == 1, "files are read once for all seeds"
+    assert len(read) == 1, "files must be read once for all seeds"
     run = api.resume(out)
-    assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # finished seeds are not repeated
+    assert created == ["seed-0", "seed-1", "killed", "seed-2"]  # finished seeds are not repeated
     results = run.read_json("results.json")
     each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]
     assert (
@@ -100,14 +100,14 @@ def test_seeds(
         values = [r[row["set"]][row["score"]] for r in each]
         assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
         if row["sd"]:
-            known = metric(row["score"])
+            spec = metric(row["score"])
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), known.low, known.high))
+            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), spec.low, spec.high))
     assert {(r["set"], r["score"]) for r in results["seed_summary"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(facts(api.info(out)))
     assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['selected_seed']} (")
     again = api.resume(out)
-    assert again.read_json("results.json") == results and len(made) == 4
+    assert again.read_json("results.json") == results and len(created) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
     assert run.recipe().task.name == "classify" and run.recipe().task.num_seeds == 3
     task_results(results)
@@ -171,9 +171,11 @@ def test_baseline_without_pretraining_is_initialized_randomly(
 ) -> None:
     run = api.finetune(start, **files, out=tmp_path / "run", steps=1, lr=1e-9, baseline=True)  # type: ignore[arg-type]
     first = hf.load(start).model.state_dict()
-    kept, drawn = (hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining"))
+    finetuned, random_init = (
+        hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining")
+    )
     name = "encoder.layers.0.mlp.up.weight"
-    assert gap(kept[name], first[name]) < 1e-5 < 0.01 < gap(drawn[name], first[name])
+    assert gap(finetuned[name], first[name]) < 1e-5 < 0.01 < gap(random_init[name], first[name])
 
 
 def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
@@ -213,8 +215,8 @@ def test_tfidf_compares_the_texts_of_a_pair_and_reads_chinese() -> None:
         b = a if rng.random() < 0.5 else words[rng.integers(12)]
         rows.append({"text": f"a {a}", "pair": f"the {b}", "label": "same" if a == b else "other"})
     logits = LinearModel.fit({"labels": ["same", "other"]}, rows[:150]).logits(rows[150:])
-    want = [("same", "other").index(r["label"]) for r in rows[150:]]
-    assert np.mean(logits.argmax(-1) == want) > 0.95
+    expected = [("same", "other").index(r["label"]) for r in rows[150:]]
+    assert np.mean(logits.argmax(-1) == expected) > 0.95
     chinese = [
         {"text": f"这部电影{'很好' if n % 2 else '很差'}看了{n}遍", "label": "x" if n % 2 else "y"} for n in range(40)
     ]

@@ -44,13 +44,13 @@ def test_dev_fraction_applies_to_the_records_and_to_each_label() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "each", "wanted"), [(150, 5, 75), (150, 4, 60), (77, 4, 31), (10, 2, 2), (20, 1, 2)]
+    ("labels", "each", "expected"), [(150, 5, 75), (150, 4, 60), (77, 4, 31), (10, 2, 2), (20, 1, 2)]
 )
-def test_dev_fraction_holds_for_many_labels_with_few_records(labels: int, each: int, wanted: int) -> None:
+def test_dev_fraction_holds_for_many_labels_with_few_records(labels: int, each: int, expected: int) -> None:
     task, records = classify([f"l{n:03}" for n in range(labels)] * each)
     for seed in range(3):
         dev = split(task, records, 0.1, seed)[1]
-        assert len(dev) == wanted and max(Counter(r["label"] for r in dev).values()) == 1
+        assert len(dev) == expected and max(Counter(r["label"] for r in dev).values()) == 1
 
 
 def test_dev_set_is_never_empty_and_never_all_records() -> None:

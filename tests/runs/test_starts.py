@@ -63,7 +63,7 @@ def test_reordered_labels_keep_their_head_rows(start: Path, tmp_path: Path) -> N
     again = prepare(folder, file, labels=["z", "x", "y"])
     for old, new in zip(last(first), last(again), strict=True):
         assert torch.equal(old[[2, 0, 1]], new)
-    assert not any("drawn" in note for note in again.notes)
+    assert not any("initialized randomly" in note for note in again.notes)
     answers = [job.task.predict(job.model, job.sets.dev) for job in (first, again)]
     assert [a["label"] for a in answers[0]] == [a["label"] for a in answers[1]]
 
@@ -72,11 +72,11 @@ def test_different_labels_reinitialize_the_head_with_a_note(start: Path, tmp_pat
     folder = saved(prepare(start, write(tmp_path / "a.jsonl", label=labels("x", "y")), "seed=1"), tmp_path / "first")
     b = write(tmp_path / "b.jsonl", label=labels("p", "q"))
     other = prepare(folder, b)
-    assert torch.equal(last(other)[0], last(prepare(start, b))[0]), "as without a head to begin with"
+    assert torch.equal(last(other)[0], last(prepare(start, b))[0]), "must equal a start without a head"
     assert any("(x, y): a new one is initialized randomly" in note for note in other.notes)
     (folder / "unmask.json").unlink()  # a model from elsewhere: its labels are in config.json
     assert any("(x, y): a new one is initialized randomly" in note for note in prepare(folder, b).notes)
-    assert not any("drawn" in note for note in prepare(folder, tmp_path / "a.jsonl").notes)
+    assert not any("initialized randomly" in note for note in prepare(folder, tmp_path / "a.jsonl").notes)
 
 
 def test_tag_head_is_matched_by_label_names(start: Path, tmp_path: Path) -> None:
@@ -101,17 +101,17 @@ def test_regression_keeps_the_scale_of_the_initial_model(start: Path, tmp_path: 
     run = train(first, tmp_path / "run")
     other = write(tmp_path / "b.jsonl", label=[900 + 100.5 * (n % 3) for n in range(30)])
     records = first.sets.dev
-    want = [a["value"] for a in first.task.predict(first.model, records)]
+    expected = [a["value"] for a in first.task.predict(first.model, records)]
     again = prepare(run.model, other, NUMBER)
     assert again.task.task_state["sd"] > 10
-    assert [a["value"] for a in again.task.predict(again.model, records)] == pytest.approx(want, rel=1e-5)
+    assert [a["value"] for a in again.task.predict(again.model, records)] == pytest.approx(expected, rel=1e-5)
     unfolded = prepare(
         start, file, NUMBER
     )  # a checkpoint passed by a user stores its mean and standard deviation with the head
     folder = saved(unfolded, tmp_path / "checkpoint")
-    want = [a["value"] for a in unfolded.task.predict(unfolded.model, records)]
+    expected = [a["value"] for a in unfolded.task.predict(unfolded.model, records)]
     again = prepare(folder, other, NUMBER)
-    assert [a["value"] for a in again.task.predict(again.model, records)] == pytest.approx(want, rel=1e-5)
+    assert [a["value"] for a in again.task.predict(again.model, records)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_single_output_head_is_reused_for_regression_only_if_it_was_regression(start: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_mean_and_class_weights_are_fitted_on_training_records(start: Path, tmp_
     assert len(job.sets.dev) > 5
     assert (job.task.task_state["mean"], job.task.task_state["sd"]) == pytest.approx((values.mean(), values.std()))
     again = jobs.prepare(job.recipe, task_state={**job.task.task_state, "mean": 0.0, "sd": 1.0})
-    assert again.sets.fingerprint() == job.sets.fingerprint(), "the split goes by the file alone"
+    assert again.sets.fingerprint() == job.sets.fingerprint(), "the split must depend only on the file"
     file = write(tmp_path / "b.jsonl", label=["rare" if n < 6 else "usual" for n in range(29)] + ["once"])
     job = prepare(start, file, "task.classify.class_weight=balanced", dev_fraction=0.3)
     counts = [sum(r["label"] == name for r in job.sets.train) for name in job.task.task_state["labels"]]

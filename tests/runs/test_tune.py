@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search(folder: Path, out: str, **more) -> Run:
-    given = {
+    settings = {
         "trials": 4,
         "params": ["lr", "batch_size"],
         "task": "classify",
@@ -52,7 +52,7 @@ def search(folder: Path, out: str, **more) -> Run:
         test=folder / "test.csv",
         out=folder / out,
         overrides=SETS,
-        **given,
+        **settings,
     )
 
 
@@ -79,7 +79,7 @@ def test_best_trial_is_kept_and_evaluated(run: Run, folder: Path) -> None:
     assert [row["trial"] for row in rows] == ["0", "1", "2", "3"]
     for name in ("history.png", "slices.png", "report.html", "curves.png"):
         assert (run.path / name).stat().st_size > 1000, name
-    assert not list(run.path.glob("trials/*/test.predictions.jsonl")), "a trial never looks at the test set"
+    assert not list(run.path.glob("trials/*/test.predictions.jsonl")), "trials must not use the test set"
     assert api.predict(run.path, "anna saw a good film number 3 .")[0]["label"] in ("pos", "neg")
 
 
@@ -109,8 +109,8 @@ def test_killed_search_resumes_within_a_trial(folder: Path, run: Run, monkeypatc
     with pytest.raises(Kill):
         search(folder, "killed")
     monkeypatch.setattr(Trainer, "step", real)
-    found = api.info(folder / "killed")
-    assert found["state"] == "interrupted" and found["resume_command"] == f"unmask tune --resume {folder / 'killed'}"
+    info = api.info(folder / "killed")
+    assert info["state"] == "interrupted" and info["resume_command"] == f"unmask tune --resume {folder / 'killed'}"
     result = CliRunner().invoke(app, ["tune", "--resume", str(folder / "killed"), "--json"])
     assert result.exit_code == 0, result.output
     assert params(Run(folder / "killed")) == params(run)
@@ -146,19 +146,19 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_search_space_depends_on_the_model_and_the_task(folder: Path) -> None:
-    made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
-    assert set(tune.search_space(made)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
-        "BERT's pooler is its own"
+    recipe = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
+    assert set(tune.search_space(recipe)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
+        "BERT has its own pooler, so pooling is not searched"
     )
     model_folder(folder / "modern", "modernbert-mini")
-    given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
-    modern = api.task_recipe(folder / "modern", **given)
+    settings = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
+    modern = api.task_recipe(folder / "modern", **settings)
     assert set(tune.search_space(modern)) == {"lr", "batch_size", "warmup", "pooling"}
     assert tune.default_values(prepare(modern), tune.search_space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
     assert "pooling" not in tune.search_space(tag)
     with pytest.raises(UserError, match="--params depth"):
-        tune.search_space(made, ["depth"])
+        tune.search_space(recipe, ["depth"])
 
 
 def test_invalid_settings_raise_before_the_search(folder: Path, tmp_path: Path) -> None:
@@ -181,12 +181,12 @@ def numbered(path: Path, count: int, first: int = 0) -> Path:
 def test_regression_score_equals_that_of_the_best_trial(folder: Path) -> None:
     """A trial's model stores mean and standard deviation in its last layer; they must not be applied twice."""
     numbered(folder / "numbers.csv", 60)
-    given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
+    settings = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
     run = api.tune(
         folder / "model",
         train=folder / "numbers.csv",
         overrides=[*SETS, "task.classify.problem_type=regression"],
-        **given,
+        **settings,
     )
     results = run.read_json("results.json")
     assert results["metric"] == "r2"
@@ -198,14 +198,14 @@ def test_regression_score_equals_that_of_the_best_trial(folder: Path) -> None:
 def test_undefined_score_raises(folder: Path) -> None:
     numbered(folder / "numbers.csv", 60)
     (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
-    given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
+    settings = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
     with pytest.raises(UserError, match="r2, the metric that trials are compared by, is not defined"):
         api.tune(
             folder / "model",
             train=folder / "numbers.csv",
             dev=folder / "constant.csv",
             overrides=[*SETS, "task.classify.problem_type=regression"],
-            **given,
+            **settings,
         )
 
 
@@ -216,12 +216,12 @@ def test_first_trial_uses_the_values_of_the_recipe(folder: Path, tmp_path: Path)
     write(start, SentenceTransformerConfig(pooling="cls"), 32)
 
     def first(*sets: str) -> tuple[dict, dict]:
-        made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
-        ranges = tune.search_space((job := prepare(made)).recipe)
+        recipe = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
+        ranges = tune.search_space((job := prepare(recipe)).recipe)
         return ranges, tune.default_values(job, ranges)
 
     ranges, values = first("train.layerwise_lr_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch_size=1")
-    assert values["pooling"] == "cls", "as the folder of the start model says"
+    assert values["pooling"] == "cls", "must be the pooling of the initial model"
     assert (values["layerwise_lr_decay"], values["warmup"], values["epochs"], values["batch_size"]) == (
         0.5,
         0.4,
@@ -233,6 +233,6 @@ def test_first_trial_uses_the_values_of_the_recipe(folder: Path, tmp_path: Path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # which Optuna warns about if a value is outside of its range
         assert tune.suggest(study.ask(), ranges) == values
-    assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "of steps, as it was given"
-    for given in ("task.pooling=mean", "task.embed.pooling=mean"):
-        assert "pooling" not in first(given)[0], "what the user gave is not searched"
+    assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "must be in steps, as configured"
+    for override in ("task.pooling=mean", "task.embed.pooling=mean"):
+        assert "pooling" not in first(override)[0], "settings of the user must not be searched"

@@ -81,21 +81,21 @@ def server(*arguments: str, verb: str = "serve", **environment: str) -> Iterator
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
     ) as process:
-        said: list[str] = []
+        output: list[str] = []
         complained: list[str] = []
         threading.Thread(target=_gather, args=(process.stderr, complained), daemon=True).start()
         try:
             assert process.stdout
             for line in process.stdout:
-                said.append(line)
+                output.append(line)
                 if "Ctrl-C" in line:
                     break
             else:
-                raise AssertionError(f"it did not start: {''.join(said)}{''.join(complained)}")
-            found = re.search(r"http://\S+", said[0])
-            assert found, said
-            threading.Thread(target=_gather, args=(process.stdout, said), daemon=True).start()
-            yield Server(found[0], process, said, complained)
+                raise AssertionError(f"it did not start: {''.join(output)}{''.join(complained)}")
+            match = re.search(r"http://\S+", output[0])
+            assert match, output
+            threading.Thread(target=_gather, args=(process.stdout, output), daemon=True).start()
+            yield Server(match[0], process, output, complained)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -36,8 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Server]:
-    with server(*(str(folder / name) for name in ("mlm", "gpt", "t5", *ROWS))) as found:
-        yield found
+    with server(*(str(folder / name) for name in ("mlm", "gpt", "t5", *ROWS))) as instance:
+        yield instance
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +62,23 @@ def post(running: Server, path: str, body: Any) -> Any:
 
 @pytest.mark.parametrize("task", ["", "fill-mask"])
 def test_hub_client_fills_masks(task: str, running: Server, alone) -> None:
-    found = client(running, "mlm", task).fill_mask("Ann lives in [MASK] .", top_k=3)
+    predicted = client(running, "mlm", task).fill_mask("Ann lives in [MASK] .", top_k=3)
     ours = alone("mlm").fill("Ann lives in [MASK] .", top_k=3).masks[0].candidates
-    assert [(f.token, f.token_str, f.sequence) for f in found] == [(c.id, c.token, c.text) for c in ours]
-    assert [f.score for f in found] == near([c.probability for c in ours], 1e-5)
+    assert [(f.token, f.token_str, f.sequence) for f in predicted] == [(c.id, c.token, c.text) for c in ours]
+    assert [f.score for f in predicted] == near([c.probability for c in ours], 1e-5)
 
 
 def test_hub_client_restricts_fill_to_targets(running: Server) -> None:
-    found = client(running, "mlm").fill_mask("Ann lives in [MASK] .", targets=["rome", "oslo"])
-    assert {f.token_str.strip() for f in found} == {"rome", "oslo"}
+    predicted = client(running, "mlm").fill_mask("Ann lives in [MASK] .", targets=["rome", "oslo"])
+    assert {f.token_str.strip() for f in predicted} == {"rome", "oslo"}
 
 
 @pytest.mark.parametrize("task", ["", "text-classification"])
 def test_hub_client_classifies(task: str, running: Server, alone) -> None:
-    found = client(running, "classify", task).text_classification(FACTS[0])
+    predicted = client(running, "classify", task).text_classification(FACTS[0])
     ours = alone("classify").predict([FACTS[0]])[0]["scores"]
-    assert {f.label: near(f.score, 1e-5) for f in found} == ours
-    assert [f.score for f in found] == sorted((f.score for f in found), reverse=True)
+    assert {f.label: near(f.score, 1e-5) for f in predicted} == ours
+    assert [f.score for f in predicted] == sorted((f.score for f in predicted), reverse=True)
     assert len(client(running, "classify").text_classification(FACTS[0], top_k=1)) == 1
 
 
@@ -88,34 +88,34 @@ def test_hub_client_tags(task: str, running: Server, alone) -> None:
     ours = alone("tag").predict([FACTS[0]])[0]
     assert [w.entity for w in words] == ours["tags"]
     assert [(w.start, w.end) for w in words] == [tuple(w) for w in ours["words"]]
-    found = client(running, "tag", task).token_classification(FACTS[0])
-    assert [(f.entity_group, f.start, f.end) for f in found] == [
+    predicted = client(running, "tag", task).token_classification(FACTS[0])
+    assert [(f.entity_group, f.start, f.end) for f in predicted] == [
         (e["label"], e["start"], e["end"]) for e in ours["entities"]
     ]
 
 
 @pytest.mark.parametrize("task", ["", "question-answering"])
 def test_hub_client_answers(task: str, running: Server, alone) -> None:
-    found = client(running, "answer", task).question_answering("where ?", FACTS[0])
+    predicted = client(running, "answer", task).question_answering("where ?", FACTS[0])
     ours = alone("answer").answer("where ?", FACTS[0])
-    assert (found.answer, found.start, found.end) == (ours["answer"], ours["start"], ours["end"])
+    assert (predicted.answer, predicted.start, predicted.end) == (ours["answer"], ours["start"], ours["end"])
     several = client(running, "answer", task).question_answering("where ?", FACTS[0], top_k=2)
-    assert isinstance(several, list) and len(several) == 2 and several[0].answer == found.answer
+    assert isinstance(several, list) and len(several) == 2 and several[0].answer == predicted.answer
 
 
 @pytest.mark.parametrize("task", ["", "feature-extraction"])
 def test_hub_client_gets_embeddings(task: str, running: Server, alone) -> None:
-    found = client(running, "embed", task).feature_extraction(FACTS[:2])
-    assert gap(found, alone("embed").embed(FACTS[:2])) <= 1e-5
+    vectors = client(running, "embed", task).feature_extraction(FACTS[:2])
+    assert gap(vectors, alone("embed").embed(FACTS[:2])) <= 1e-5
     short = client(running, "embed", task).feature_extraction(FACTS[0], normalize=True, dimensions=4)
     assert short.shape == (4,) and np.linalg.norm(short) == near(1, 1e-5)
 
 
 @pytest.mark.parametrize("task", ["", "sentence-similarity"])
 def test_hub_client_compares_sentences(task: str, running: Server, alone) -> None:
-    found = client(running, "embed", task).sentence_similarity(FACTS[0], other_sentences=FACTS[:3])
-    assert found == near(alone("embed").similarity(FACTS[0], FACTS[:3]).tolist(), 1e-5)
-    assert found[0] == near(1, 1e-5)
+    scores = client(running, "embed", task).sentence_similarity(FACTS[0], other_sentences=FACTS[:3])
+    assert scores == near(alone("embed").similarity(FACTS[0], FACTS[:3]).tolist(), 1e-5)
+    assert scores[0] == near(1, 1e-5)
 
 
 @pytest.mark.parametrize("task", ["", "text-generation"])
@@ -124,15 +124,15 @@ def test_hub_client_generates(task: str, running: Server, alone) -> None:
     new = alone("gpt").generate("Ann lives", max_new_tokens=5).generated_text
     assert asking.text_generation("Ann lives", max_new_tokens=5) == new
     assert asking.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
-    drawn = [asking.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert asking.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == drawn[0]  # top_p implies sampling
+    sampled = [asking.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
+    assert sampled[0] == sampled[1] != sampled[2]
+    assert asking.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == sampled[0]  # top_p implies sampling
 
 
 @pytest.mark.parametrize(("task", "method", "key"), [("summarization", "summarization", "summary_text"), ("translation", "translation", "translation_text")])  # fmt: skip
 def test_hub_client_translates_and_summarizes(task: str, method: str, key: str, running: Server, alone) -> None:
-    found = getattr(client(running, "t5", task), method)("Ann lives", generate_parameters={"max_new_tokens": 4})
-    assert found[key] == alone("t5").generate("Ann lives", max_new_tokens=4).generated_text
+    generated = getattr(client(running, "t5", task), method)("Ann lives", generate_parameters={"max_new_tokens": 4})
+    assert generated[key] == alone("t5").generate("Ann lives", max_new_tokens=4).generated_text
 
 
 def test_hub_client_shows_the_error_message(running: Server) -> None:
@@ -149,10 +149,10 @@ def test_openai_client(running: Server, alone) -> None:
     asking = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
     assert "embed" in [model.id for model in asking.models.list()]
     ours = alone("embed").embed(FACTS[:3])
-    found = asking.embeddings.create(model="embed", input=FACTS[:3])  # requests base64 and decodes it
-    assert gap([row.embedding for row in found.data], ours) <= 1e-5
-    assert [row.index for row in found.data] == [0, 1, 2]
-    assert found.usage.prompt_tokens == sum(len(e) for e in alone("embed").tokenizer.encode_batch(FACTS[:3]))
+    response = asking.embeddings.create(model="embed", input=FACTS[:3])  # requests base64 and decodes it
+    assert gap([row.embedding for row in response.data], ours) <= 1e-5
+    assert [row.index for row in response.data] == [0, 1, 2]
+    assert response.usage.prompt_tokens == sum(len(e) for e in alone("embed").tokenizer.encode_batch(FACTS[:3]))
     floats = asking.embeddings.create(model="embed", input=FACTS[0], encoding_format="float", dimensions=8)
     short = ours[0][:8] / np.linalg.norm(ours[0][:8])
     assert gap(floats.data[0].embedding, short) <= 1e-5
@@ -164,9 +164,9 @@ def test_openai_client(running: Server, alone) -> None:
 
 
 def test_base64_is_little_endian_float32(running: Server) -> None:
-    found = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann", "encoding_format": "base64"})
+    response = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann", "encoding_format": "base64"})
     plain = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann"})
-    raw = base64.b64decode(found["data"][0]["embedding"])
+    raw = base64.b64decode(response["data"][0]["embedding"])
     assert gap(np.frombuffer(raw, "<f4"), plain["data"][0]["embedding"]) <= 1e-5
 
 
@@ -205,10 +205,10 @@ def test_pairs_choices_and_ranking(running: Server, alone) -> None:
 
 def test_list_of_inputs_returns_a_list(running: Server) -> None:
     masked = ["Ann [MASK] .", "[MASK] lives in [MASK] ."]
-    found = post(running, "/models/mlm", {"inputs": masked})
+    response = post(running, "/models/mlm", {"inputs": masked})
     first = post(running, "/models/mlm", {"inputs": masked[0]})
-    assert [row["sequence"] for row in found[0]] == [row["sequence"] for row in first]
-    assert len(found[1]) == 2 and len(found[1][0]) == 5  # one list per mask
+    assert [row["sequence"] for row in response[0]] == [row["sequence"] for row in first]
+    assert len(response[1]) == 2 and len(response[1][0]) == 5  # one list per mask
     assert len(post(running, "/models/tag", {"inputs": FACTS[:2]})) == 2
 
 
@@ -241,18 +241,18 @@ def test_unknown_pipeline_error_lists_the_available_ones(running: Server) -> Non
 
 def test_head_request_returns_the_headers_of_get(running: Server) -> None:
     for path, status in (("/health", 200), ("/", 200), ("/nowhere", 404)):
-        asked, whole = httpx.head(running.url + path), httpx.get(running.url + path)
-        assert asked.status_code == whole.status_code == status and asked.content == b""
-        assert asked.headers["content-type"] == whole.headers["content-type"]
+        head, whole = httpx.head(running.url + path), httpx.get(running.url + path)
+        assert head.status_code == whole.status_code == status and head.content == b""
+        assert head.headers["content-type"] == whole.headers["content-type"]
 
 
 def test_an_exported_model_is_served_without_torch(folder: Path, running: Server, tmp_path: Path) -> None:
     unmask.export(folder / "classify", format="onnx", out=tmp_path / "onnx")
-    with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as found:
-        ours = {row["label"]: row["score"] for row in post(found, "/models/exported", {"inputs": FACTS[0]})[0]}
+    with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as instance:
+        ours = {row["label"]: row["score"] for row in post(instance, "/models/exported", {"inputs": FACTS[0]})[0]}
         theirs = {row["label"]: row["score"] for row in post(running, "/models/classify", {"inputs": FACTS[0]})[0]}
         assert ours == near(theirs, 1e-4)
-        assert "libtorch" not in Path(f"/proc/{found.process.pid}/maps").read_text()
+        assert "libtorch" not in Path(f"/proc/{instance.process.pid}/maps").read_text()
 
 
 # ---------------------------------------------------------------------------------------------------- curl, and the rest
@@ -262,8 +262,8 @@ def test_printed_curl_commands_work(running: Server) -> None:
     lines = [line.strip() for line in running.said if line.strip().startswith("curl ")]
     assert len(lines) == 3 + len(ROWS)
     for line in lines:
-        found = subprocess.run([*shlex.split(line), "-s", "-S", "--fail-with-body"], capture_output=True, text=True)
-        assert found.returncode == 0 and json.loads(found.stdout) is not None, (line, found.stdout, found.stderr)
+        result = subprocess.run([*shlex.split(line), "-s", "-S", "--fail-with-body"], capture_output=True, text=True)
+        assert result.returncode == 0 and json.loads(result.stdout) is not None, (line, result.stdout, result.stderr)
 
 
 def test_models_and_health_routes(running: Server) -> None:

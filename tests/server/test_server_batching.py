@@ -50,14 +50,16 @@ class RecordingBatcher(Batcher):
         return super()._compute(key, inputs)
 
 
-def together(batcher: RecordingBatcher, *asked: tuple) -> list[Any]:
+def together(batcher: RecordingBatcher, *requests: tuple) -> list[Any]:
     """Submit all requests, (model, method, args, settings) each, while a first call is blocked. Return results or
     exceptions."""
 
     async def main() -> list[Any]:
         first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
-        waiting = [asyncio.ensure_future(batcher.submit(m, how, *args, **settings)) for m, how, args, settings in asked]
+        waiting = [
+            asyncio.ensure_future(batcher.submit(m, how, *args, **settings)) for m, how, args, settings in requests
+        ]
         await asyncio.sleep(0.05)
         batcher.open.set()
         await first
@@ -68,16 +70,16 @@ def together(batcher: RecordingBatcher, *asked: tuple) -> list[Any]:
 
 def test_pending_requests_are_computed_in_one_call(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models)
-    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
+    results = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
     assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
-    assert gap(found, models["mlm"].embed(FACTS)) <= 1e-5
+    assert gap(results, models["mlm"].embed(FACTS)) <= 1e-5
     assert batcher.pending_tokens == 0
 
 
 def test_different_settings_methods_and_models_are_not_batched_together(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models)
     masked = "Ann [MASK] ."
-    asked = [
+    requests = [
         ("mlm", "fill", (masked,), {"top_k": 2}),
         ("mlm", "fill", (masked,), {"top_k": 3}),
         ("mlm", "score", (FACTS[0],), {}),
@@ -86,29 +88,29 @@ def test_different_settings_methods_and_models_are_not_batched_together(models: 
         ("mlm", "fill", (masked,), {"top_k": 2}),
         ("mlm", "next_sentence", ("Ben", "lives"), {}),
     ]
-    found = together(batcher, *asked)
+    results = together(batcher, *requests)
     assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
-    assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
-    assert found[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
-    assert found[3] == near(models["mlm"].next_sentence("Ann", "lives"), 1e-5)
-    assert found[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
+    assert [len(f.masks[0].candidates) for f in (results[0], results[1], results[5])] == [2, 3, 2]
+    assert results[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
+    assert results[3] == near(models["mlm"].next_sentence("Ann", "lives"), 1e-5)
+    assert results[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
 
 
 def test_invalid_request_does_not_fail_its_batch(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models)
     texts = [f"{fact} [MASK]" for fact in FACTS]
     texts[5], texts[8] = "nothing is hidden", "word " * 100 + "[MASK]"
-    found = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
-    bad = [n for n, answer in enumerate(found) if isinstance(answer, UserError)]
-    assert bad == [5, 8] and "no mask" in found[5].message and "tokens" in found[8].message
-    for n, answer in enumerate(found):
+    results = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
+    bad = [n for n, answer in enumerate(results) if isinstance(answer, UserError)]
+    assert bad == [5, 8] and "no mask" in results[5].message and "tokens" in results[8].message
+    for n, answer in enumerate(results):
         assert n in bad or answer.text.startswith(FACTS[n]), answer
 
 
 def test_error_names_the_invalid_input(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models)
-    (found,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
-    assert isinstance(found, UserError) and found.message.startswith("input 2 of 3: no mask")
+    (error,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
+    assert isinstance(error, UserError) and error.message.startswith("input 2 of 3: no mask")
 
 
 def test_internal_error_affects_only_its_request(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,14 +122,14 @@ def test_internal_error_affects_only_its_request(models: dict[str, Predictor], m
         return real(texts, **settings)
 
     monkeypatch.setattr(models["mlm"], "embed", embed)
-    found = together(RecordingBatcher(models), *(("mlm", "embed", (text,), {}) for text in ("Ann", "bomb", "Ben")))
-    assert isinstance(found[1], RuntimeError) and found[0].shape == found[2].shape == (32,)
+    results = together(RecordingBatcher(models), *(("mlm", "embed", (text,), {}) for text in ("Ann", "bomb", "Ben")))
+    assert isinstance(results[1], RuntimeError) and results[0].shape == results[2].shape == (32,)
 
 
 def test_batches_are_limited_in_tokens_and_methods_alternate(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models, Limits(max_batch_tokens=40))
-    found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
-    assert gap(found[0], models["mlm"].embed(FACTS)) <= 1e-5
+    results = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
+    assert gap(results[0], models["mlm"].embed(FACTS)) <= 1e-5
     calls = [how for how, _ in batcher.made]
     assert len(calls) > 4 and calls.index("score") == 2  # not after all embed requests
     assert all(len(items) <= 5 for _, items in batcher.made)
@@ -136,13 +138,15 @@ def test_batches_are_limited_in_tokens_and_methods_alternate(models: dict[str, P
 def test_sampled_texts_do_not_depend_on_the_batch(models: dict[str, Predictor]) -> None:
     settings = {"do_sample": True, "seed": 3, "max_new_tokens": 6}
     alone = models["gpt"].generate(["Ann", "Ben"], **settings)
-    found = together(RecordingBatcher(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
-    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in found)
+    results = together(RecordingBatcher(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
+    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in results)
     with pytest.MonkeyPatch.context() as patch:  # as generation_config.json may request
         patch.setitem(models["gpt"].engine.generation, "do_sample", True)
-        own = {"seed": 3, "max_new_tokens": 6}
-        found = together(RecordingBatcher(models), *(("gpt", "generate", (["Ann", "Ben"],), own) for _ in range(3)))
-    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in found)
+        settings_with_seed = {"seed": 3, "max_new_tokens": 6}
+        results = together(
+            RecordingBatcher(models), *(("gpt", "generate", (["Ann", "Ben"],), settings_with_seed) for _ in range(3))
+        )
+    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in results)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +172,8 @@ def test_requests_over_a_limit_raise(models: dict[str, Predictor], limits: Limit
 
 def test_full_queue_rejects_requests_and_recovers(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models, Limits(max_queue_tokens=100))
-    found = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
-    refused = [a for a in found if isinstance(a, RequestError)]
+    results = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
+    refused = [a for a in results if isinstance(a, RequestError)]
     assert 0 < len(refused) < 40 and all(a.status == 429 and a.headers["retry-after"] for a in refused)
     assert batcher.pending_tokens == 0
     assert asyncio.run(batcher.submit("mlm", "embed", "Ann")).shape == (32,)
@@ -256,8 +260,8 @@ def test_long_request_does_not_block_a_short_one(models: dict[str, Predictor]) -
             assert (await batcher.submit("mlm", "embed", text)).shape == (32,)
         assert not any(question.done() for question in long)
         assert len(batcher.running) == NUM_WORKERS - 1 and len(set(log)) == NUM_WORKERS
-        found = await asyncio.gather(*long)
-        assert all(answer.generated_text == models["gpt"].generate("Ann", **LONG).generated_text for answer in found)
+        results = await asyncio.gather(*long)
+        assert all(answer.generated_text == models["gpt"].generate("Ann", **LONG).generated_text for answer in results)
 
     asyncio.run(main())
     assert batcher.pending_tokens == 0 and not batcher.running
@@ -292,8 +296,8 @@ def test_lock_is_released_after_a_failed_forward_pass(
         return real(batch, *more)
 
     monkeypatch.setattr(models["mlm"].model, "encode", encode)
-    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
-    assert all(vector.shape == (32,) for vector in found)  # the batch was halved until each item was alone
+    results = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
+    assert all(vector.shape == (32,) for vector in results)  # the batch was halved until each item was alone
     with batcher.lock.acquire():  # the lock is free
         assert not batcher.lock._queue
 

@@ -18,8 +18,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     decoder = base_model(root / "gpt", "gpt2-mini", ("lm",))
     for name in ROWS:
         task_model(root / name, decoder if name == "generate" else encoder, name)
-    with server(*(str(root / name) for name in ("mlm", "gpt", *ROWS))) as found:
-        yield found
+    with server(*(str(root / name) for name in ("mlm", "gpt", *ROWS))) as instance:
+        yield instance
 
 
 def statuses(running: Server) -> dict[str, float]:
@@ -35,7 +35,7 @@ def statuses(running: Server) -> dict[str, float]:
 def attack(running: Server, examples: int, folder: Path) -> float:
     """Return the number of requests."""
     before = sum(statuses(running).values())
-    found = subprocess.run(
+    result = subprocess.run(
         [
             str(Path(sys.executable).parent / "schemathesis"),
             *("run", f"{running.url}/openapi.json", "--max-examples", str(examples), "--seed", "7", "--no-color"),
@@ -46,7 +46,7 @@ def attack(running: Server, examples: int, folder: Path) -> float:
         text=True,
         cwd=folder,
     )
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     after = statuses(running)
     assert not [status for status in after if status.startswith("5")], after
     assert {"200", "422"} <= set(after), after  # it generated both valid and invalid requests

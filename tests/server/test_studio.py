@@ -105,16 +105,16 @@ def test_both_languages_have_the_same_keys_and_placeholders() -> None:
 
 def test_translation_keys_are_all_used_and_all_defined() -> None:
     code = "".join(path.read_text("utf-8") for path in PAGE.glob("*.js") if path.stem not in ("en", "zh"))
-    known = table("en")
+    keys = table("en")
     plain = set(re.findall(r"\bt\(\s*\"([\w.]+)\"", code)) | set(re.findall(r"\"(look\.(?:pseudo|perplexity))\"", code))
     plain |= {f"{key}.example" for key in re.findall(r"\bexample\(\s*\"([\w.]+)\"", code)}
-    assert plain <= set(known), plain - set(known)
-    made = [
+    assert plain <= set(keys), plain - set(keys)
+    dynamic = [
         re.sub(r"\$\{[^}]*\}", r"[\\w.]+", pattern.replace(".", r"\."))
         for pattern in re.findall(r"t\(\s*`([^`]+)`", code)
         + [f"{key}.example" for key in re.findall(r"\bexample\(\s*`([^`]+)`", code)]
     ]
-    unused = [key for key in known if key not in plain and not any(re.fullmatch(pattern, key) for pattern in made)]
+    unused = [key for key in keys if key not in plain and not any(re.fullmatch(pattern, key) for pattern in dynamic)]
     assert not unused
 
 
@@ -134,24 +134,26 @@ def test_models_list_their_capabilities(page: Page) -> None:
 
 
 def test_fill_masks_independently_and_with_beam_search(page: Page) -> None:
-    found = page.ask("fill", text="Ann [MASK] in [MASK] .", top_k=3, num_beams=4)
-    assert [len(mask["candidates"]) for mask in found["masks"]] == [3, 3] and 1 <= len(found["joint"]) <= 4
+    response = page.ask("fill", text="Ann [MASK] in [MASK] .", top_k=3, num_beams=4)
+    assert [len(mask["candidates"]) for mask in response["masks"]] == [3, 3] and 1 <= len(response["joint"]) <= 4
 
 
 def test_attention_is_returned_as_bytes(page: Page) -> None:
     import base64
 
-    found = page.ask("attention", text=TEXT)
-    layers, heads, size, _ = found["shape"]
-    shades = np.frombuffer(base64.b64decode(found["shades"]), np.uint8).reshape(found["shape"])
-    assert (layers, heads) == (2, 2) and size == len(found["tokens"])
+    response = page.ask("attention", text=TEXT)
+    layers, heads, size, _ = response["shape"]
+    shades = np.frombuffer(base64.b64decode(response["shades"]), np.uint8).reshape(response["shape"])
+    assert (layers, heads) == (2, 2) and size == len(response["tokens"])
     assert np.abs(shades.sum(-1) / 255 - 1).max() < size / 255
 
 
 def test_embeddings_of_a_word_in_many_sentences(page: Page) -> None:
     texts = [f"{name} lives in Rome ." for name in ("Ann", "Ben", "Cleo")]
-    found = page.ask("word", word="LIVES", sentences=[texts[0], "nothing of it", *texts[1:]], layer=1)
-    assert [place["number"] for place in found["occurrences"]] == [0, 2, 3] and np.array(found["points"]).shape == (
+    response = page.ask("word", word="LIVES", sentences=[texts[0], "nothing of it", *texts[1:]], layer=1)
+    assert [place["number"] for place in response["occurrences"]] == [0, 2, 3] and np.array(
+        response["points"]
+    ).shape == (
         3,
         2,
     )
@@ -160,8 +162,8 @@ def test_embeddings_of_a_word_in_many_sentences(page: Page) -> None:
 
 
 def test_sentence_similarities(page: Page) -> None:
-    found = np.array(page.ask("similarity", sentences=FACTS[:2])["similarity"])
-    assert found.shape == (2, 2) and gap(np.diag(found), 1) <= 1e-5
+    similarity = np.array(page.ask("similarity", sentences=FACTS[:2])["similarity"])
+    assert similarity.shape == (2, 2) and gap(np.diag(similarity), 1) <= 1e-5
 
 
 def test_unsupported_task_returns_the_error_of_the_model(page: Page) -> None:
@@ -172,8 +174,8 @@ def test_unsupported_task_returns_the_error_of_the_model(page: Page) -> None:
 
 
 def test_causal_model_generates(page: Page) -> None:
-    found = page.ask("task", model="gpt", method="generate", record={"text": "Ann lives"}, length=4)
-    assert found["text"] == "Ann lives" and len(found["tokens"]) <= 4
+    response = page.ask("task", model="gpt", method="generate", record={"text": "Ann lives"}, length=4)
+    assert response["text"] == "Ann lives" and len(response["tokens"]) <= 4
 
 
 @pytest.mark.parametrize(

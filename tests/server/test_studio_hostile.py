@@ -62,10 +62,10 @@ def test_broken_run_is_listed_with_the_reason(tmp_path: Path, what: str) -> None
     bad = make(tmp_path, "bad", [step(1)])
     file, text, words = BROKEN[what]
     (bad / file).write_text(text, "utf-8", "surrogateescape")
-    found = listing(tmp_path)
-    assert found["good"]["state"] == "interrupted" and "problem" not in found["good"]
-    assert found["bad"]["state"] == "failed" and words in found["bad"]["problem"]
-    assert str(tmp_path) not in found["bad"]["problem"]  # paths of the machine are not disclosed
+    listed = listing(tmp_path)
+    assert listed["good"]["state"] == "interrupted" and "problem" not in listed["good"]
+    assert listed["bad"]["state"] == "failed" and words in listed["bad"]["problem"]
+    assert str(tmp_path) not in listed["bad"]["problem"]  # paths of the machine are not disclosed
 
 
 @pytest.mark.parametrize("what", STRANGE)
@@ -91,19 +91,19 @@ def test_only_regular_files_are_opened(tmp_path: Path, file: str, kind: str) -> 
         path.mkdir()
     else:
         path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "bad" / "nowhere")
-    found = listing(tmp_path)
-    assert found["good"]["state"] == "interrupted"
+    listed = listing(tmp_path)
+    assert listed["good"]["state"] == "interrupted"
     if (file, kind) != ("recipe.yaml", "folder"):  # then it is not a run
-        assert found["bad"]["state"] == "failed" and file in found["bad"]["problem"]
+        assert listed["bad"]["state"] == "failed" and file in listed["bad"]["problem"]
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     root = tmp_path / os.fsdecode(b"root\xff")
     make(root, "good", [step(1)])
     os.rename(make(root, "bad", [step(1)]), os.fsencode(root) + b"/bad\xff")
-    found = listing(root)
-    assert found["good"]["state"] == "interrupted"
-    assert found["bad?"]["state"] == "failed" and "not UTF-8" in found["bad?"]["problem"]
+    listed = listing(root)
+    assert listed["good"]["state"] == "interrupted"
+    assert listed["bad?"]["state"] == "failed" and "not UTF-8" in listed["bad?"]["problem"]
     assert Runs(root).models(9) == []
 
 

@@ -40,9 +40,9 @@ def test_every_run_is_listed_with_its_progress(root: Path) -> None:
     ended = make(root, "finetune/b-1", [step(9)], task={"name": "classify", "train": ["x.csv"]}, start="runs/a/model")
     (ended / "results.json").write_text('{"task": "classify"}')
     make(root, "pretrain/broken-1", [{"event": "error", "step": 3, "text": "the loss is nan"}])
-    found = {entry["name"]: entry for entry in Runs(root).entries()}
-    assert set(found) == {"pretrain/a-1", "finetune/b-1", "pretrain/broken-1"}
-    first, second, third = found["pretrain/a-1"], found["finetune/b-1"], found["pretrain/broken-1"]
+    entries = {entry["name"]: entry for entry in Runs(root).entries()}
+    assert set(entries) == {"pretrain/a-1", "finetune/b-1", "pretrain/broken-1"}
+    first, second, third = entries["pretrain/a-1"], entries["finetune/b-1"], entries["pretrain/broken-1"]
     assert (first["state"], first["steps"], first["what"]) == ("interrupted", {"done": 2, "total": 10}, "mlm")
     assert first["train"]["loss"] == 3.5 and first["eval"] == {"step": 2, "loss": 3.0}
     assert (second["state"], second["verb"], second["what"]) == ("finished", "finetune", "classify")
@@ -79,9 +79,9 @@ def test_long_log_is_read_in_chunks(root: Path) -> None:
     make(root, "a", [line] * 3000)
     runs, sizes, offset, file, more = Runs(root), [], 0, "", True
     while more:
-        found = runs.log("a", offset, file)
-        sizes.append(found["offset"] - offset)
-        offset, file, more = found["offset"], found["file"], found["more"]
+        chunk = runs.log("a", offset, file)
+        sizes.append(chunk["offset"] - offset)
+        offset, file, more = chunk["offset"], chunk["file"], chunk["more"]
     assert max(sizes) <= CHUNK_BYTES and sum(sizes) == (root / "a" / "log.jsonl").stat().st_size
     assert len(sizes) == 4
 
@@ -131,15 +131,15 @@ def test_symlink_loops_are_skipped_and_broken_runs_listed_as_failed(root: Path) 
     (root / "up").symlink_to(root)
     (root / "bad").mkdir()
     (root / "bad" / "recipe.yaml").write_text("[1, 2")
-    found = {entry["name"]: entry["state"] for entry in Runs(root).entries()}
-    assert found["a"] == "interrupted" and found["bad"] == "failed"
+    states = {entry["name"]: entry["state"] for entry in Runs(root).entries()}
+    assert states["a"] == "interrupted" and states["bad"] == "failed"
 
 
 def test_compare_lists_different_settings(root: Path) -> None:
     make(root, "a", [], train={"lr": 0.1, "batch_size": 8})
     make(root, "b", [], train={"lr": 0.2, "batch_size": 8}, seed=3)
-    found = {row["key"]: (row["a"], row["b"]) for row in Runs(root).compare("a", "b")}
-    assert found == {"train.lr": (0.1, 0.2), "seed": (0, 3)}
+    differences = {row["key"]: (row["a"], row["b"]) for row in Runs(root).compare("a", "b")}
+    assert differences == {"train.lr": (0.1, 0.2), "seed": (0, 3)}
 
 
 def test_missing_folder_raises(tmp_path: Path) -> None:
@@ -167,10 +167,10 @@ def test_a_run_is_listed_with_its_score_on_test_or_dev(root: Path) -> None:
         "none": {"metric": "f1", "test": {"f1": None}},
     }.items():
         (make(root, name, [step(9)], task={"name": "classify"}) / "results.json").write_text(json.dumps(results))
-    found = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
-    assert found["both"] == {"split": "test", "metric": "accuracy", "value": 0.75}
-    assert found["dev"] == {"split": "dev", "metric": "f1", "value": 0.5}
-    assert found["odd"] is None and found["none"] is None
+    scores = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
+    assert scores["both"] == {"split": "test", "metric": "accuracy", "value": 0.75}
+    assert scores["dev"] == {"split": "dev", "metric": "f1", "value": 0.5}
+    assert scores["odd"] is None and scores["none"] is None
 
 
 def test_best_model_of_the_newest_run_is_first(root: Path) -> None:
@@ -201,8 +201,8 @@ def test_details_and_batch_of_a_real_run(store: Any, root: Path) -> None:
         overrides=["model.layers=1"],
     )
     runs = Runs(root)
-    found = runs.batch("a")
-    assert len(found["rows"]) == 4 and any(part["state"] == "masked" for row in found["rows"] for part in row["parts"])
+    batch = runs.batch("a")
+    assert len(batch["rows"]) == 4 and any(part["state"] == "masked" for row in batch["rows"] for part in row["parts"])
     details = runs.details("a")
     assert details["state"] == "finished" and details["batch"] and details["recipe"]["preset"] == "bert-tiny"
     assert b"<html" in runs.report("a")

@@ -243,8 +243,8 @@ def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
     model = Model(config, ("answer",)).init(0)
     task = task_of(tokenizer, 40, doc_stride=8)
     hf.save(model, tmp_path, tokenizer)
-    theirs, found = AutoModelForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     contexts = [
         (f"{n} went to {p} and came back. Nobody else was there. " * k, p)
         for n, p, k in zip(NAMES, PLACES, (1, 3, 2, 1))
@@ -274,8 +274,8 @@ def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         out, ours = reference_outputs(batch, there), task.forward(model.eval(), batch)
         alone = [collate([row], tokenizer.pad) for row in rows]  # their softmax includes padding
-        wanted = np.mean([float(reference_outputs(row, torch.ones_like(row.input_ids)).loss) for row in alone])
-    assert loss == near(wanted, 1e-5)
+        expected = np.mean([float(reference_outputs(row, torch.ones_like(row.input_ids)).loss) for row in alone])
+    assert loss == near(expected, 1e-5)
     assert gap(ours[..., 0][there], out.start_logits[there]) < 1e-4
     assert gap(ours[..., 1][there], out.end_logits[there]) < 1e-4
 
@@ -322,15 +322,15 @@ def test_saved_model_answers_the_same_in_python_cli_and_transformers(tmp_path: P
     # the command line
     result = CliRunner().invoke(app, ["predict", str(run.model), question, context, "--json"])
     assert result.exit_code == 0, result.output
-    (told,) = json.loads(result.output)
-    assert {k: told[k] for k in answer} == json.loads(json.dumps(answer))
+    (printed,) = json.loads(result.output)
+    assert {k: printed[k] for k in answer} == json.loads(json.dumps(answer))
     result = CliRunner().invoke(app, ["predict", str(run.model), question, context])
     assert "Where?  →  Paris" in result.output and "characters 12–17" in result.output
     result = CliRunner().invoke(app, ["evaluate", str(run.model), str(train), "--json"])
     assert json.loads(result.output)["best_f1"] == scores["best_f1"]
     # transformers
-    theirs, found = AutoModelForQuestionAnswering.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForQuestionAnswering.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     assert p.task is not None
     (row,) = p.task.encode(record(question, context), labeled=False)
     batch = collate([row], p.tokenizer.pad)
@@ -360,15 +360,17 @@ def test_max_answer_length_follows_the_training_file(tmp_path: Path) -> None:
     (answer,) = perfect(task, record("Where?", f"Oslo法国{long}", long))
     assert answer["answer"] == long
 
-    told = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
-    result = CliRunner().invoke(app, [*told, "--set", "task.answer.max_answer_length=7"])
-    said = " ".join(result.output.split())
-    assert result.exit_code == 0 and "8 of 24 answers are longer than task.answer.max_answer_length (7 tokens)" in said
-    assert "--set task.answer.max_answer_length=42" in said
+    command = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
+    result = CliRunner().invoke(app, [*command, "--set", "task.answer.max_answer_length=7"])
+    output = " ".join(result.output.split())
+    assert (
+        result.exit_code == 0 and "8 of 24 answers are longer than task.answer.max_answer_length (7 tokens)" in output
+    )
+    assert "--set task.answer.max_answer_length=42" in output
     task = load(tmp_path / "short").task
     assert isinstance(task, Answer) and task.max_answer_length == 7
-    found = api.doctor(train, model=start, overrides=["task.answer.max_answer_length=7"])["findings"]
-    assert [f["kind"] for f in found if f["kind"] == "answer length"]
+    findings = api.doctor(train, model=start, overrides=["task.answer.max_answer_length=7"])["findings"]
+    assert [f["kind"] for f in findings if f["kind"] == "answer length"]
 
 
 def test_max_answer_length_defaults_to_30_tokens() -> None:

@@ -61,9 +61,9 @@ def test_copy_is_masked_and_input_is_not(folder: Path) -> None:
     task, objective = task_of(folder)
     rng = np.random.default_rng(0)
     rows = [task.encode({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
-    made = [objective.corrupt(row, np.random.default_rng(n), StepConfig(0, 32)) for n, row in enumerate(rows)]
-    assert all(a.input_ids.tolist() == b.input_ids.tolist() for a, b in zip(rows, made))
-    batch = collate(made, task.tokenizer.pad)
+    masked_rows = [objective.corrupt(row, np.random.default_rng(n), StepConfig(0, 32)) for n, row in enumerate(rows)]
+    assert all(a.input_ids.tolist() == b.input_ids.tolist() for a, b in zip(rows, masked_rows))
+    batch = collate(masked_rows, task.tokenizer.pad)
     copy = aux_mlm.masked_copy(batch)
     assert torch.equal(batch.input_ids, collate(rows, task.tokenizer.pad).input_ids)
     at = batch.labels["mlm.positions"]
@@ -86,8 +86,8 @@ def test_loss_is_the_weighted_sum_of_both(folder: Path) -> None:
         )
     assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
     assert objective.target_counts(batch) == {name: count for name, (_, count) in terms.items()}
-    wanted = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
-    assert float(terms["mlm"][0]) == pytest.approx(float(wanted), rel=1e-5)
+    expected = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
+    assert float(terms["mlm"][0]) == pytest.approx(float(expected), rel=1e-5)
 
 
 RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_state and a record
@@ -145,14 +145,18 @@ def test_term_is_logged_and_saved_model_has_only_the_task_head(folder: Path, tmp
     assert all({"mlm", "classify", "loss"} <= set(line) for line in steps)
     assert steps[0]["loss"] == pytest.approx(steps[0]["classify"] + 0.5 * steps[0]["mlm"], rel=1e-5)
     assert not (run.model / "heads.safetensors").exists()
-    theirs, found = transformers.AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    theirs, loading_info = transformers.AutoModelForSequenceClassification.from_pretrained(
+        run.model, output_loading_info=True
+    )
     assert (
-        not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.id2label == {0: "bad", 1: "good"}
+        not loading_info["missing_keys"]
+        and not loading_info["unexpected_keys"]
+        and theirs.config.id2label == {0: "bad", 1: "good"}
     )
     plain = finetune(folder, tmp_path / "b")
     assert (plain.model / "model.safetensors").read_bytes() != (run.model / "model.safetensors").read_bytes()
-    drawn = finetune(folder, tmp_path / "c", "bare", aux_mlm=0.5)
-    assert not (drawn.model / "heads.safetensors").exists()
+    new_head = finetune(folder, tmp_path / "c", "bare", aux_mlm=0.5)
+    assert not (new_head.model / "heads.safetensors").exists()
 
 
 def test_resume_is_bit_exact(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

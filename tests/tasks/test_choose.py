@@ -101,7 +101,7 @@ def test_context_is_a_separate_field_and_labels_may_be_one_based(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ({"label": 3}, "the label '3' is not one of the 3 choices"),
         ({"label": -1}, "the label '-1' is not one of"),
@@ -117,10 +117,10 @@ def test_context_is_a_separate_field_and_labels_may_be_one_based(tmp_path: Path)
         ({"question": ""}, "no text"),
     ],
 )
-def test_errors_are_reported_with_their_line(bad: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_errors_are_reported_with_their_line(bad: dict[str, Any], message: str, tmp_path: Path) -> None:
     lines = [ROW | {"label": 0}, ROW | bad, ROW]
     records, findings = read(tmp_path / "f.jsonl", "\n".join(json.dumps(x) for x in lines))
-    assert any(said in f.message and f.location.endswith("f.jsonl:2") and f.error for f in findings), findings
+    assert any(message in f.message and f.location.endswith("f.jsonl:2") and f.error for f in findings), findings
     assert all(f.location.endswith(":2") for f in findings) and len(records) == 3
 
 
@@ -198,8 +198,8 @@ def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
     config = preset(name, vocab_size=tokenizer.size, **SHAPE, **tokenizer.config_ids())
     model = Model(config, ("choose",)).init(0).eval()
     hf.save(model, tmp_path, tokenizer)
-    theirs, found = AutoModelForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     task = task_of(tokenizer)
     records = records_of(3, 3, 3)
     records[1]["label"] = 2
@@ -272,8 +272,8 @@ def test_saved_model_chooses_the_same_in_python_cli_and_transformers(tmp_path: P
         app, ["predict", str(run.model), "The colour of snow is", "coal", "white", "blood", "--json"]
     )
     assert result.exit_code == 0, result.output
-    (told,) = json.loads(result.output)
-    assert {k: told[k] for k in answer} == answer
+    (printed,) = json.loads(result.output)
+    assert {k: printed[k] for k in answer} == answer
     result = CliRunner().invoke(app, ["predict", str(run.model), "The colour of snow is", "coal", "white", "blood"])
     assert "The colour of snow is  →  white" in result.output
     theirs = AutoModelForMultipleChoice.from_pretrained(run.model).eval()

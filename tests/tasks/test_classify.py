@@ -102,8 +102,8 @@ def test_trained_model_is_saved_and_loads_in_transformers(name: str, store: Toke
     run = train(Part(task.recipe, task, model, RecordSets(RECORDS, [], []), []), tmp_path / "run")
     answers = task.predict(model, RECORDS)
     assert before < 0.8 and task.score(answers, RECORDS)["accuracy"] > 0.95
-    theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     assert theirs.config.id2label == {0: "list", 1: "class"}
     batch = collate([e for r in RECORDS[:6] for e in task.encode(r)], store.tokenizer.pad)
     inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
@@ -176,8 +176,12 @@ def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
     assert here == there  # bit-exact
     raw = json.loads((run.model / "config.json").read_text())
     assert raw["problem_type"] == problem
-    theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
+    theirs, loading_info = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    assert (
+        not loading_info["missing_keys"]
+        and not loading_info["unexpected_keys"]
+        and theirs.config.problem_type == problem
+    )
     batch = collate([e for r in records[:8] for e in job.task.encode(r, labeled=False)], job.task.tokenizer.pad)
     with torch.no_grad():
         mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
@@ -259,25 +263,27 @@ def test_thresholds_and_temperature_are_fitted_on_the_dev_set() -> None:
     plain = [a["label"] for a in one.decode(sharp)]
     one.task_state |= one.calibrate(sharp, labeled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
-    found = one.details(one.decode(sharp), labeled)["calibration"]
-    assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
+    calibration = one.details(one.decode(sharp), labeled)["calibration"]
+    assert calibration["ece"] < calibration["before"]["ece"] and calibration["nll"] < calibration["before"]["nll"]
 
 
 def test_details_contain_the_errors() -> None:
     target_type = targets.SingleLabel({"labels": ["x", "y"]})
     records = [{"location": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
-    found = target_type.details(target_type.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
-    assert found["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
-    assert found["errors"][0]["location"] == "f:3" and found["errors"][0] | {"score": 0} == {
+    details = target_type.details(target_type.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
+    assert details["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
+    assert details["errors"][0]["location"] == "f:3" and details["errors"][0] | {"score": 0} == {
         "location": "f:3", "text": "t3 | p", "expected": "x", "predicted": "y", "score": 0,
     }  # fmt: skip
-    assert [e["location"] for e in found["examples"]] == ["f:0", "f:4"] and len(found["errors"]) == 4
-    assert [row["support"] for row in found["per_label"]] == [2, 2, 2] and [c["label"] for c in found["pr"]] == ["y"]
+    assert [e["location"] for e in details["examples"]] == ["f:0", "f:4"] and len(details["errors"]) == 4
+    assert [row["support"] for row in details["per_label"]] == [2, 2, 2] and [c["label"] for c in details["pr"]] == [
+        "y"
+    ]
     assert target_type.score(target_type.decode(np.zeros((6, 2))), records)["accuracy"] == pytest.approx(
         1 / 3
     )  # z is never right
     assert target_type.score([], []) == {} and target_type.details([], [])["errors"] == []
-    json.dumps(found)
+    json.dumps(details)
 
 
 # ---------------------------------------------------------------------------------------------------------- files
@@ -299,16 +305,16 @@ def test_labels_in_one_cell(separator: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     cells = ["a", separator.join("ab"), f"b{separator} c", "c", "", "a"]
     path.write_text("text\tlabels\n" + "".join(f"t{n}\t{cell}\n" for n, cell in enumerate(cells)), "utf-8")
-    found, findings, target = read(path, TaskRecipe())
-    assert target == "multi_label" and found == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
+    parsed, findings, target = read(path, TaskRecipe())
+    assert target == "multi_label" and parsed == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
 
 
 def test_ambiguous_cells_are_single_labels_unless_configured(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nt\trock|pop\nu\tjazz|blues\nv\tNew York, NY\n", "utf-8")
     assert read(path, TaskRecipe())[0] == ["rock|pop", "jazz|blues", "New York, NY"]
-    told = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
-    assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
+    multi_label = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
+    assert read(path, multi_label)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
     cells = [f"{n},5" for n in range(30)]  # numbers with decimal commas
     assert labels.resolve_auto(cells, "auto", "auto")[0] == "single_label"
     assert (
@@ -330,8 +336,8 @@ def test_label_errors_are_reported_with_their_line(tmp_path: Path) -> None:
     path.write_text(
         '{"text": "a", "label": ["x"]}\n{"text": "b", "label": [null]}\n{"text": "c", "label": []}\n', "utf-8"
     )
-    found, findings, target = read(path, TaskRecipe())
-    assert target == "multi_label" and found[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
+    parsed, findings, target = read(path, TaskRecipe())
+    assert target == "multi_label" and parsed[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "single_label"}}))
     assert [f.location.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
     with pytest.raises(UserError, match=r"f:2: the label is not one of the given labels"):
@@ -345,8 +351,8 @@ def test_run_reports_the_columns_and_problem_type_it_inferred(start: Path, tmp_p
     file = write(tmp_path / "train.jsonl", rows)
     task = {"name": "classify", "train": [str(file)], "columns": {"label": "stars"}}
     recipe = make_recipe({"init_from": str(start), "task": task})
-    said = run_banner(job := prepare(recipe), Run(tmp_path))
-    assert said.startswith(
+    banner = run_banner(job := prepare(recipe), Run(tmp_path))
+    assert banner.startswith(
         "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight, the best model is chosen by macro f1"
     )
     assert job.task.spec.metric() == "macro_f1"

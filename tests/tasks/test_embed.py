@@ -53,7 +53,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def vectors_of(task: Embed, model: Model, texts: list[str]) -> np.ndarray:
-    return np.array([found["vector"] for found in task.predict(model, [{"text": text} for text in texts])])
+    return np.array([prediction["vector"] for prediction in task.predict(model, [{"text": text} for text in texts])])
 
 
 def folder_of(store: TokenStore, path: Path, name: str = "bert-tiny", **more: Any) -> Path:
@@ -78,13 +78,13 @@ def task_of(store: TokenStore, task_state: dict[str, Any] | None = None, **setti
 
 
 def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
-    found: list[Finding] = []
-    return Embed.SPEC.data_format.read(open_source(path, found), task or TaskRecipe(), found), found
+    findings: list[Finding] = []
+    return Embed.SPEC.data_format.read(open_source(path, findings), task or TaskRecipe(), findings), findings
 
 
 def test_files_become_records(tmp_path: Path) -> None:
-    rows, found = read(lines(tmp_path / "p.jsonl", [{"anchor": "a", "positive": "b"}]))
-    assert rows == [{"location": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not found
+    rows, findings = read(lines(tmp_path / "p.jsonl", [{"anchor": "a", "positive": "b"}]))
+    assert rows == [{"location": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not findings
     rows, _ = read(lines(tmp_path / "t.jsonl", [{"query": "a", "pos": ["b", "c"], "neg": ["d", "e"]}]))
     assert [(r["text"], r["positive"], r["negatives"]) for r in rows] == [
         ("a", "b", ["d", "e"]),
@@ -93,9 +93,9 @@ def test_files_become_records(tmp_path: Path) -> None:
     rows, _ = read(lines(tmp_path / "n.jsonl", [{"anchor": "a", "positive": "b", "negative": "d"}]))
     assert rows[0]["negatives"] == ["d"]
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,x\ne,,1\n")
-    rows, found = read(str(tmp_path / "s.csv"))
+    rows, findings = read(str(tmp_path / "s.csv"))
     assert [r["score"] for r in rows] == [4.5, 0.0, 1.0]
-    assert [str(f).split(f"{tmp_path}/")[1].split(";")[0] for f in found] == [
+    assert [str(f).split(f"{tmp_path}/")[1].split(";")[0] for f in findings] == [
         "s.csv:3: score 'x' is not a number", "s.csv:4: no positive",
     ]  # fmt: skip
     (tmp_path / "plain.txt").write_text("a list of numbers is here\n\nand a tuple of things\n")
@@ -141,14 +141,14 @@ def naive(unit: torch.Tensor, rows: list[tuple[int, str, int]], temperature: flo
     right = {record: n for n, (role, _, record) in enumerate(rows) if role == 1}
     total = 0.0
     for record, a in anchors.items():
-        kept = []
+        candidates = []
         for n, (role, text, other) in enumerate(rows):
             twin = role == 1 and rows[anchors[other]][1] == rows[a][1]
             equal = text in (rows[a][1], rows[right[record]][1])
             if role and (n == right[record] or not (twin or equal)):
-                kept.append(n)
-        logits = torch.stack([unit[a] @ unit[n] for n in kept]) / temperature
-        total += float(F.cross_entropy(logits[None], torch.tensor([kept.index(right[record])])))
+                candidates.append(n)
+        logits = torch.stack([unit[a] @ unit[n] for n in candidates]) / temperature
+        total += float(F.cross_entropy(logits[None], torch.tensor([candidates.index(right[record])])))
     return total
 
 
@@ -171,8 +171,8 @@ def test_in_batch_loss_matches_its_definition_and_excludes_equal_texts() -> None
 def test_symmetric_loss() -> None:
     unit = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     role, key, record = torch.tensor([0, 1] * 3), torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
-    logits, want = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
-    both = F.cross_entropy(logits, want, reduction="sum") + F.cross_entropy(logits.T, want, reduction="sum")
+    logits, expected = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
+    both = F.cross_entropy(logits, expected, reduction="sum") + F.cross_entropy(logits.T, expected, reduction="sum")
     assert float(contrastive.in_batch_loss(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
 
 
@@ -219,15 +219,15 @@ def test_ranks_match_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(200):
         n = int(rng.integers(1, 12))
         a, b = (rng.integers(-1, 2, size=(n, 3)).astype(float) for _ in "ab")  # many ties
-        asked, texts = ([f"t{i}" for i in rng.integers(n + 3, size=n)] for _ in "ab")
-        want = []
+        queries, texts = ([f"t{i}" for i in rng.integers(n + 3, size=n)] for _ in "ab")
+        expected = []
         for i in range(n):
-            others = [j for j in range(n) if texts[j] not in (texts[i], asked[i]) and asked[j] != asked[i]]
-            want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
+            others = [j for j in range(n) if texts[j] not in (texts[i], queries[i]) and queries[j] != queries[i]]
+            expected.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
         monkeypatch.setattr(
             contrastive, "MAX_COSINES", int(rng.choice([1, 2 * n + 1, 2**22]))
         )  # one row at a time, two, all
-        assert contrastive.retrieval_ranks(a, b, asked, texts) == want
+        assert contrastive.retrieval_ranks(a, b, queries, texts) == expected
     alike = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
     assert alike == [5] * 5  # a model with one vector for all inputs retrieves nothing
 
@@ -238,7 +238,7 @@ def test_ranks_do_not_depend_on_the_chunk_size(store: TokenStore, monkeypatch: p
     words = ["list", "class", "string", "module", "number", "method"]
     records = [{"text": f"a {a}", "positive": f"the {b} has it"} for a, b in zip(words, reversed(words))]
     whole = task.predict(model, records)
-    assert max(a["place"] for a in whole) > 2, "nothing that belongs together is alike"
+    assert max(a["place"] for a in whole) > 2, "otherwise all ranks would be 1 and the comparison trivial"
     monkeypatch.setattr("unmask.tasks.task.CHUNK_SIZE", 2)
     assert [a["place"] for a in task.predict(model, records)] == [a["place"] for a in whole]
     texts = [r["text"] for r in records[:5]]
@@ -277,11 +277,11 @@ def test_trained_model_loads_in_sentence_transformers(base: Path, tmp_path: Path
     np.testing.assert_array_equal(again.embed(texts), ours.embed(texts))
     (answer,) = unmask.predict(run.path, [(PAIRS[0]["anchor"], PAIRS[0]["positive"])])
     assert answer["similarity"] == near(ours.similarity(*PAIRS[0].values()), 1e-5)
-    found = CliRunner().invoke(app, ["predict", str(run.path), texts[0], "--json"])
-    assert gap(json.loads(found.stdout)[0]["vector"], ours.embed(texts[0])) <= 1e-5
+    result = CliRunner().invoke(app, ["predict", str(run.path), texts[0], "--json"])
+    assert gap(json.loads(result.stdout)[0]["vector"], ours.embed(texts[0])) <= 1e-5
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    found = CliRunner().invoke(app, ["predict", str(run.path), str(tmp_path / "texts.txt"), "--json"])
-    assert gap([a["vector"] for a in json.loads(found.stdout)], ours.embed(texts)) <= 1e-5
+    result = CliRunner().invoke(app, ["predict", str(run.path), str(tmp_path / "texts.txt"), "--json"])
+    assert gap([a["vector"] for a in json.loads(result.stdout)], ours.embed(texts)) <= 1e-5
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_trained_model_loads_in_sentence_transformers(base: Path, tmp_path: Path
 def test_other_families_load_in_sentence_transformers(
     name: str, pooling: str, store: TokenStore, tmp_path: Path
 ) -> None:
-    known = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
-    start = folder_of(store, tmp_path / "base", known)
+    preset_name = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
+    start = folder_of(store, tmp_path / "base", preset_name)
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)
     task.bind(config)
@@ -355,9 +355,9 @@ def test_resumed_run_equals_an_uninterrupted_one(base: Path, tmp_path: Path) -> 
 
 
 def test_sentence_transformers_config_is_read_and_unsupported_modules_raise(tmp_path: Path) -> None:
-    told = sentence.SentenceTransformerConfig("cls", False, 77, True, "query: ")
-    sentence.write(tmp_path, told, 32)
-    assert sentence.read(tmp_path) == told
+    config = sentence.SentenceTransformerConfig("cls", False, 77, True, "query: ")
+    sentence.write(tmp_path, config, 32)
+    assert sentence.read(tmp_path) == config
     (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "mean"}')
     assert sentence.read(tmp_path) == sentence.SentenceTransformerConfig("mean", False, 77, True, "query: ")
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')

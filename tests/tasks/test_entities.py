@@ -37,24 +37,25 @@ def test_scores_match_seqeval(scheme: str, strict: bool) -> None:
         lengths = [rng.randrange(1, 8) for _ in range(rng.randrange(1, 6))]
         outside = {0: 1.0, 1: 0.0}.get(case % 11, 0.5)  # no entity at all; nothing but entities
         truth = random_tags(rng, letters, lengths, outside)
-        found = random_tags(rng, letters, lengths, 1.0 if case % 7 == 0 else 0.5)  # an empty prediction
+        predicted = random_tags(rng, letters, lengths, 1.0 if case % 7 == 0 else 0.5)  # an empty prediction
         if case % 3 == 0:
-            found = [[a if rng.random() < 0.7 else b for a, b in zip(x, y)] for x, y in zip(truth, found)]
-        wanted, said = (
-            [keep_valid(t, theirs) if strict else schemes.tags_to_entities(t) for t in tags] for tags in (truth, found)
+            predicted = [[a if rng.random() < 0.7 else b for a, b in zip(x, y)] for x, y in zip(truth, predicted)]
+        expected, scores = (
+            [keep_valid(t, theirs) if strict else schemes.tags_to_entities(t) for t in tags]
+            for tags in (truth, predicted)
         )
-        ours = entities.scores(wanted, said)
-        if not any(wanted) and not any(said):
+        ours = entities.scores(expected, scores)
+        if not any(expected) and not any(scores):
             assert set(ours.values()) == {0.0}  # seqeval's strict mode fails on it
             continue
         for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
-            assert ours[name] == pytest.approx(function(truth, found, **settings), abs=1e-12), (truth, found)
-        assert ours["macro_f1"] == pytest.approx(f1_score(truth, found, average="macro", **settings), abs=1e-12)
-        report = classification_report(truth, found, output_dict=True, **settings)
-        for line in entities.per_label(wanted, said):
+            assert ours[name] == pytest.approx(function(truth, predicted, **settings), abs=1e-12), (truth, predicted)
+        assert ours["macro_f1"] == pytest.approx(f1_score(truth, predicted, average="macro", **settings), abs=1e-12)
+        report = classification_report(truth, predicted, output_dict=True, **settings)
+        for line in entities.per_label(expected, scores):
             for name in ("precision", "recall", "support"):
                 assert line[name] == pytest.approx(report[line["label"]][name])
-        assert entities.accuracy(truth, found) == pytest.approx(accuracy_score(truth, found))
+        assert entities.accuracy(truth, predicted) == pytest.approx(accuracy_score(truth, predicted))
 
 
 def test_empty_input_has_zero_scores() -> None:
@@ -64,6 +65,6 @@ def test_empty_input_has_zero_scores() -> None:
 
 
 def test_confusion_matrix_rows_are_true_labels() -> None:
-    found = confusion_details([["O", "B-a"], ["B-a"]], [["O", "O"], ["B-a"]])
-    assert found == {"confusion": {"labels": ["B-a", "O"], "matrix": [[1, 1], [0, 1]]}}
+    details = confusion_details([["O", "B-a"], ["B-a"]], [["O", "O"], ["B-a"]])
+    assert details == {"confusion": {"labels": ["B-a", "O"], "matrix": [[1, 1], [0, 1]]}}
     assert confusion_details([["a", "b", "c"]], [["a", "b", "c"]], max_tags=2) == {}

@@ -102,16 +102,16 @@ def test_model_memorizes_pairs_and_reloads(trained: tuple[str, Path]) -> None:
     scores = api.evaluate(run, run.parent / "pairs.jsonl")
     assert scores["rougeL"] == 1.0 and scores["bleu"] > 0.9 and len(scores["details"]["errors"]) == 8
     predictor = load(run)
-    texts, wanted = zip(*PAIRS)
+    texts, expected = zip(*PAIRS)
     answers = predictor.predict([{"text": text} for text in texts])
-    assert [a["output"] for a in answers] == list(wanted) and all(a["finish_reason"] == "eos" for a in answers)
-    assert [c.generated_text for c in predictor.generate(list(texts))] == list(wanted)
+    assert [a["output"] for a in answers] == list(expected) and all(a["finish_reason"] == "eos" for a in answers)
+    assert [c.generated_text for c in predictor.generate(list(texts))] == list(expected)
     assert len(predictor.generate(texts[0], max_new_tokens=2).tokens) == 2
-    assert api.predict(run, list(texts))[3]["output"] == wanted[3]
+    assert api.predict(run, list(texts))[3]["output"] == expected[3]
     again = hf.load(run / "model").model
     assert all(torch.equal(a, b) for a, b in zip(predictor.model.state_dict().values(), again.state_dict().values()))
     out = CliRunner().invoke(app, ["predict", str(run), texts[1]])
-    assert out.exit_code == 0 and out.output.strip().endswith(wanted[1])
+    assert out.exit_code == 0 and out.output.strip().endswith(expected[1])
 
 
 def test_transformers_generates_the_same(trained: tuple[str, Path]) -> None:
@@ -130,9 +130,9 @@ def test_transformers_generates_the_same(trained: tuple[str, Path]) -> None:
                 ids, attention_mask=torch.ones_like(ids), pad_token_id=tokens.pad_token_id, **settings
             )
             new = new[0, ids.shape[1] :] if preset(name).causal else new[0]
-            said = tokens.decode(new, skip_special_tokens=True).strip()
-            assert said == load(run).generate(text, **settings).generated_text
-            assert settings or said == target
+            generated = tokens.decode(new, skip_special_tokens=True).strip()
+            assert generated == load(run).generate(text, **settings).generated_text
+            assert settings or generated == target
 
 
 def test_special_tokens_are_removed_from_predictions(tmp_path: Path, no_report: None) -> None:
@@ -150,8 +150,8 @@ def test_special_tokens_are_removed_from_predictions(tmp_path: Path, no_report: 
         ids = torch.tensor([tokens(text)["input_ids"]])
         new = theirs.generate(ids, attention_mask=torch.ones_like(ids))[0]
         sentinels += "<extra_id_" in tokens.decode(new)
-        said = tokens.decode(new, skip_special_tokens=True).strip()
-        assert model(text)["output"] == model.generate(text).generated_text == said
+        generated = tokens.decode(new, skip_special_tokens=True).strip()
+        assert model(text)["output"] == model.generate(text).generated_text == generated
     assert sentinels > 0
 
 
@@ -162,10 +162,10 @@ def test_loss_covers_only_the_target(name: str, tmp_path: Path) -> None:
     model = hf.load(tmp_path / "m", task.heads, task.bound.config_overrides).model.eval()
     rows = [task.encode({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
     batch = collate(rows, task.tokenizer.pad)
-    wanted = [task.target_ids(s) for _, s in PAIRS[:4]]
-    assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
-    assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert objective_of(task).target_counts(batch) == {"generate": sum(map(len, wanted))}
+    target_ids = [task.target_ids(s) for _, s in PAIRS[:4]]
+    assert all(ids[-1] == task.tokenizer.sep for ids in target_ids)
+    assert batch.labels["generate.targets"].tolist() == [i for ids in target_ids for i in ids]
+    assert objective_of(task).target_counts(batch) == {"generate": sum(map(len, target_ids))}
     with torch.no_grad():
         total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
@@ -180,12 +180,12 @@ def test_loss_covers_only_the_target(name: str, tmp_path: Path) -> None:
     kind = json.loads((tmp_path / "m" / "config.json").read_text())["architectures"][0]
     theirs = getattr(transformers, kind).from_pretrained(tmp_path / "m").eval()
     sums = 0.0
-    for (text, _), ids in zip(PAIRS[:4], wanted):
+    for (text, _), ids in zip(PAIRS[:4], target_ids):
         prompt = task.prompt({"text": text})[0]
         row, labels = (prompt, ids) if task.decoder else (prompt + ids, [-100] * len(prompt) + ids)
         with torch.no_grad():
             sums += float(theirs(torch.tensor([row]), labels=torch.tensor([labels])).loss) * len(ids)
-    assert float(total) == pytest.approx(sums, rel=1e-4) and count == sum(map(len, wanted))
+    assert float(total) == pytest.approx(sums, rel=1e-4) and count == sum(map(len, target_ids))
 
 
 def test_files_and_columns(tmp_path: Path) -> None:
@@ -228,9 +228,9 @@ def test_long_texts_are_truncated_and_counted_or_raise(name: str, tmp_path: Path
         task.windowing.tally.overflowing.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     )
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # a truncated target has no end token
-    asked = len(task.prompt(record)[0])
+    prompt_length = len(task.prompt(record)[0])
     most = hf.config_of(tmp_path / "m").max_positions
-    assert asked == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
+    assert prompt_length == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
     assert (
         f"--max-length {most} reads more" in task.windowing.tally.note_lines()[0]
         and "max_new_tokens=… allows more" in task.windowing.tally.note_lines()[1]
@@ -243,7 +243,7 @@ def test_long_texts_are_truncated_and_counted_or_raise(name: str, tmp_path: Path
     model = hf.load(tmp_path / "m", task.heads, task.bound.config_overrides).model
     (answer,) = task.predict(model, [record])
     assert answer["num_truncated_tokens"] == len(task.tokenizer.encode(record["text"])) - len(
-        task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
+        task.tokenizer.encode(record["text"])[: prompt_length - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
         task_of(tmp_path / "m", max_length=32, overflow="error", generate={"max_new_tokens": 12}).encode(record)

@@ -102,12 +102,12 @@ def test_third_party_task_supports_teacher_aux_mlm_and_token_masking(name: str, 
     model_folder(tmp_path / "model")
     rows = [sentence(n) for n in range(12)]
     (tmp_path / "rows.csv").write_text("text,mood\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    given = {"train": tmp_path / "rows.csv", "task": name, "batch_size": 6, "lr": 5e-3}
+    settings = {"train": tmp_path / "rows.csv", "task": name, "batch_size": 6, "lr": 5e-3}
     with installed(tmp_path, {"theirs": THEIRS}, POINTS):
-        api.finetune(tmp_path / "model", steps=30, out=tmp_path / "teacher", **given)
+        api.finetune(tmp_path / "model", steps=30, out=tmp_path / "teacher", **settings)
         sets = ["task.token_mask_rate=0.1"] if name == "mood" else []
         more = {"teacher": str(tmp_path / "teacher"), "aux_mlm": 0.1, "overrides": sets}
-        run = api.finetune(tmp_path / "model", steps=40, out=tmp_path / "run", **given, **more)
+        run = api.finetune(tmp_path / "model", steps=40, out=tmp_path / "run", **settings, **more)
         steps = [e for e in run.events() if e["event"] == "train"]
         assert all({term, "teacher", "mlm"} <= set(e) for e in steps)
         assert steps[-1]["teacher"] < 0.5 * steps[0]["teacher"] and steps[-1][term] < 0.5 * steps[0][term]
@@ -115,7 +115,9 @@ def test_third_party_task_supports_teacher_aux_mlm_and_token_masking(name: str, 
         assert steps[-1]["loss"] == pytest.approx(loss, rel=1e-5)
         if name == "moods":
             with pytest.raises(UserError, match=r"task\.token_mask_rate") as error:
-                api.finetune(tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **given)
+                api.finetune(
+                    tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **settings
+                )
             assert error.value.expected == "one of the tasks classify, mood, tag"
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name
 
@@ -128,8 +130,8 @@ def test_record_weight_is_divided_over_the_targets_of_its_windows() -> None:
     weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for of in rows for row in of]))
     logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     each = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    found = CrossEntropy(logits=logits, targets=targets, weights=weights).loss()
-    assert float(found) == pytest.approx(float((each * weights).sum()), rel=1e-6)
+    loss = CrossEntropy(logits=logits, targets=targets, weights=weights).loss()
+    assert float(loss) == pytest.approx(float((each * weights).sum()), rel=1e-6)
     plain = [[_tagged(2)], [_tagged(3), _tagged(1)]]
     set_row_weights(TASKS["tag"].SPEC, plain)
     assert all(WEIGHTS not in row.labels for of in plain for row in of)
@@ -144,8 +146,8 @@ def test_absent_choices_do_not_affect_distillation_and_regression_uses_squared_e
     other = torch.tensor([[0.5, -1.0]])
     absent = torch.cat([other, torch.full((1, 1), -torch.inf)], 1)
     target = torch.tensor([1])
-    wanted = CrossEntropy(logits=some, targets=target).distillation_loss(other, 2.0)
-    found = CrossEntropy(logits=more, targets=target).distillation_loss(absent, 2.0)
-    assert float(found) == pytest.approx(float(wanted), rel=1e-6) and float(wanted) > 0.1
+    expected = CrossEntropy(logits=some, targets=target).distillation_loss(other, 2.0)
+    loss = CrossEntropy(logits=more, targets=target).distillation_loss(absent, 2.0)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6) and float(expected) > 0.1
     number = SquaredError(logits=torch.tensor([[1.0], [4.0]]), targets=torch.tensor([0.0, 2.0]))
     assert float(number.loss()) == 5.0 and float(number.distillation_loss(torch.tensor([[1.0], [1.0]]), 2.0)) == 9.0

@@ -26,8 +26,8 @@ SPEC = TaskSpec(name="stance", about="", data_format=FORM, heads=("classify",), 
 
 def methods(kind: type) -> dict[str, Any]:
     """Public methods that a subclass may override."""
-    own = {name: inspect.getattr_static(kind, name) for name in vars(kind) if not name.startswith("_")}
-    plain = {name: getattr(value, "__func__", value) for name, value in own.items()}
+    members = {name: inspect.getattr_static(kind, name) for name in vars(kind) if not name.startswith("_")}
+    plain = {name: getattr(value, "__func__", value) for name, value in members.items()}
     return {n: f for n, f in plain.items() if inspect.isfunction(f) and not getattr(f, "__final__", False)}
 
 
@@ -52,16 +52,16 @@ def test_data_format_of_fields_reads_a_table(tmp_path: Path) -> None:
         '{"claim": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": "2"}\n'
         '{"claim": "it snows", "stance": "against", "weight": "much"}\n{"claim": "", "stance": "for"}\n'
     )
-    found: list[Finding] = []
-    source = open_source(str(tmp_path / "a.jsonl"), found)
-    first, second, _ = FORM.read(source, TaskRecipe(), found)
+    findings: list[Finding] = []
+    source = open_source(str(tmp_path / "a.jsonl"), findings)
+    first, second, _ = FORM.read(source, TaskRecipe(), findings)
     at = str(tmp_path / "a.jsonl")
-    want = {"location": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
-    assert first == want and second["weight"] == 0.0 and "beside" not in second
-    assert [f.location for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
+    expected = {"location": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
+    assert first == expected and second["weight"] == 0.0 and "beside" not in second
+    assert [f.location for f in findings if f.error] == [f"{at}:2", f"{at}:3"] and findings[0].kind == "weight"
     assert FORM.matches(source)
-    asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labeled=False)
-    assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in asked)
+    unlabeled = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labeled=False)
+    assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in unlabeled)
     assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_key(SPEC, first) == ("it rains",)
     assert labels_of(SPEC, first) == ["for"] and target_key(SPEC, first) == "for"
 

@@ -68,9 +68,9 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    found: list[Finding] = []
-    records = Rank.SPEC.data_format.read(open_source(path, found), TaskRecipe(**task), found)
-    return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in found]
+    findings: list[Finding] = []
+    records = Rank.SPEC.data_format.read(open_source(path, findings), TaskRecipe(**task), findings)
+    return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in findings]
 
 
 # ----------------------------------------------------------------------------------------------------------- files
@@ -78,31 +78,31 @@ def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
 
 def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("query,passage,relevance\nq1,a,1\nq2,b,0\nq1,c,0\nq2,d,x\nq3,,1\n", "utf-8")
-    records, found = read(str(tmp_path / "t.csv"))
+    records, findings = read(str(tmp_path / "t.csv"))
     assert records[0] == {
         "location": f"{tmp_path}/t.csv:2",
         "query": "q1",
         "passages": ["a", "c"],
         "relevance": [1.0, 0.0],
     }
-    assert found[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
-    assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries without a useful comparison
+    assert findings[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
+    assert [f.split(":")[1] for f in findings[2:]] == ["3", "6"]  # queries without a useful comparison
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
-    records, found = read(str(tmp_path / "i.csv"))
-    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query with the id '7' differs" in found[0]
+    records, findings = read(str(tmp_path / "i.csv"))
+    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query with the id '7' differs" in findings[0]
     assert Rank.SPEC.data_format.matches(open_source(str(tmp_path / "t.csv"), []))
 
 
 def test_lists_and_complete_records(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "positives": [f"p{n}"], "negatives": [f"n{n}"] if n else []} for n in range(4)]
     path = lines(tmp_path / "l.jsonl", rows)
-    records, found = read(path, rank={"candidate_pool_size": 5})
+    records, findings = read(path, rank={"candidate_pool_size": 5})
     assert records[1]["passages"] == ["p1", "n1"] and records[1]["relevance"] == [1.0, 0.0]
     assert len(records[0]["passages"]) == 5 and records[0]["relevance"] == [1.0, 0, 0, 0, 0]
-    assert len(set(records[0]["passages"])) == 5 and "random ones were added" in found[0]
+    assert len(set(records[0]["passages"])) == 5 and "random ones were added" in findings[0]
     assert records == read(path, rank={"candidate_pool_size": 5})[0]  # sampled once, and the same each time
-    records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
-    assert found[0] == "w.jsonl:1: 2 passages, but 1 relevances"
+    records, findings = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
+    assert findings[0] == "w.jsonl:1: 2 passages, but 1 relevances"
     assert pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
 
 
@@ -111,17 +111,17 @@ def test_trec_qrels(tmp_path: Path) -> None:
     passages = lines(tmp_path / "p.jsonl", [{"_id": i, "text": f"text {i}"} for i in "abcdefgh"])
     (tmp_path / "q.tsv").write_text("10\tfirst\n20\tsecond\n", "utf-8")
     columns = {"queries": str(tmp_path / "q.tsv"), "passages": passages}
-    records, found = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"candidate_pool_size": 4})
+    records, findings = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"candidate_pool_size": 4})
     assert [r["query"] for r in records] == ["first", "second"]  # matched by position: 1 and 2, not 10 and 20
-    assert "counted from 1" in found[0] and found[1] == "qrels.txt:4: no passage has the id 'gone'"
+    assert "counted from 1" in findings[0] and findings[1] == "qrels.txt:4: no passage has the id 'gone'"
     assert records[0]["ids"][:2] == ["a", "b"] and records[0]["relevance"] == [2.0, 0.0, 0.0, 0.0]
     (tmp_path / "run.txt").write_text("1 Q0 h 1 3.0 x\n1 Q0 a 2 2.0 x\n2 Q0 g 1 1.0 x\n", "utf-8")
     records, _ = read(str(tmp_path / "qrels.txt"), columns=columns | {"candidates": str(tmp_path / "run.txt")})
     assert [r["ids"] for r in records] == [["a", "b", "h"], ["c", "g"]]
     (tmp_path / "twice.txt").write_text("1 0 a 2\n1 0 a 0\n2 0 a 1\n", "utf-8")
-    records, found = read(str(tmp_path / "twice.txt"), columns=columns, rank={"candidate_pool_size": 1})
+    records, findings = read(str(tmp_path / "twice.txt"), columns=columns, rank={"candidate_pool_size": 1})
     assert [(r["ids"], r["relevance"]) for r in records] == [(["a"], [2.0]), (["a"], [1.0])]
-    assert sum("judged twice" in f for f in found) == 1
+    assert sum("judged twice" in f for f in findings) == 1
     with pytest.raises(UserError, match="queries are in another file"):
         read(str(tmp_path / "qrels.txt"))
     assert pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
@@ -151,9 +151,9 @@ def test_sampling_passages_does_not_scan_all_of_them() -> None:
     """200 queries over 100,000 passages: 20 for each, without duplicates, uniform over the collection."""
     passages = {str(n): f"text {n}" for n in range(100_000)}
     records = [{"location": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     judged._add_random_passages(records, passages, 20, [])
-    assert time.perf_counter() - begun < 1.0
+    assert time.perf_counter() - start_time < 1.0
     assert all(len(set(r["ids"])) == len(r["passages"]) == 20 and r["relevance"][1:] == [0.0] * 19 for r in records)
     assert len({tuple(r["ids"]) for r in records}) == 200
     tenths = np.bincount([int(i) // 10_000 for r in records for i in r["ids"][1:]], minlength=10)
@@ -184,12 +184,12 @@ def test_listwise_loss_is_a_softmax_over_one_relevant_and_less_relevant_passages
     ]  # grade 2 above three, grade 1 above two; the last query: none
     batch = collate(examples, store.tokenizer.pad)
     total, count = objective_of(task).loss(model, batch)["rank"]
-    want = 0.0
+    expected = 0.0
     for e in examples:
         scores = task.forward(model, collate([e], store.tokenizer.pad))
-        want += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
+        expected += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
     assert count == objective_of(task).target_counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(
-        want, rel=1e-5
+        expected, rel=1e-5
     )
     point = task_of(store, loss="pointwise")
     batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
@@ -205,12 +205,12 @@ def test_listwise_loss_is_a_softmax_over_one_relevant_and_less_relevant_passages
 def test_negatives_are_resampled(store: TokenStore) -> None:
     task = task_of(store, num_negatives=2)
     (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
-    drawn = [
+    sampled = [
         objective_of(task).corrupt(example, np.random.default_rng(n), StepConfig(0, 32)).grouped_rows for n in range(40)
     ]
-    assert all(len(more) == 2 for more in drawn)
-    assert len({tuple(row.input_ids.tobytes() for row in more) for more in drawn}) > 10
-    assert len({row.input_ids.tobytes() for more in drawn for row in more}) == 7
+    assert all(len(more) == 2 for more in sampled)
+    assert len({tuple(row.input_ids.tobytes() for row in more) for more in sampled}) > 10
+    assert len({row.input_ids.tobytes() for more in sampled for row in more}) == 7
 
 
 # --------------------------------------------------------------------------------------------------- file to folder
@@ -230,8 +230,8 @@ def test_trained_model_reloads_and_loads_as_cross_encoder(base: Path, tmp_path: 
     assert answer["scores"] == near(theirs.predict([("what is a tuple", p) for p in passages]).tolist(), 1e-5)
     assert [answer["scores"][n] for n in answer["order"]] == sorted(answer["scores"], reverse=True)
     assert unmask.load(run.model)("what is a tuple", *passages) == answer
-    found = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
-    assert json.loads(found.stdout)[0]["scores"] == near(answer["scores"], 1e-5)
+    result = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
+    assert json.loads(result.stdout)[0]["scores"] == near(answer["scores"], 1e-5)
     (run.model / "unmask.json").unlink()  # as a folder from elsewhere
     foreign = unmask.load(run.model)
     assert foreign.task is not None and foreign.task.name == "rank"

@@ -60,8 +60,8 @@ def test_both_scores_are_reported_raw_text_first(run: Path) -> None:
     assert keys[:2] == ["raw_text_f1", "f1"] and results["metric"] == "f1"
     assert results["test"]["raw_text_f1"] == results["test"]["f1"] == 1.0
     file = str(run.parent / "test.conll")
-    found = api.evaluate(run / "model", file)
-    assert [key for key in found if key.endswith("f1")][:2] == ["raw_text_f1", "f1"] and found["raw_text_f1"] == 1.0
+    scores = api.evaluate(run / "model", file)
+    assert [key for key in scores if key.endswith("f1")][:2] == ["raw_text_f1", "f1"] and scores["raw_text_f1"] == 1.0
     shown = CliRunner().invoke(app, ["evaluate", str(run / "model"), file]).output
     assert 0 <= shown.index("raw text f1") < shown.index("\nf1")
     assert "raw text f1 1.0000" in CliRunner().invoke(app, ["info", str(run)]).output
@@ -81,8 +81,8 @@ def test_old_model_folder_loads_and_reports_its_raw_text_gap(run: Path, tmp_path
     assert values["task_state"].pop("boundaries")["contexts"]
     (old / "unmask.json").write_text(json.dumps(values))
     assert entities(old, "Bre-X fell in the U.S.") != [("Bre-X", "org"), ("U.S.", "loc")]
-    found = api.evaluate(old, str(run.parent / "test.conll"))
-    assert found["f1"] == 1.0 and found["raw_text_f1"] < 0.7
+    scores = api.evaluate(old, str(run.parent / "test.conll"))
+    assert scores["f1"] == 1.0 and scores["raw_text_f1"] < 0.7
 
 
 def test_parts_of_speech_on_raw_text(run: Path, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_parts_of_speech_on_raw_text(run: Path, tmp_path: Path) -> None:
     done = api.finetune(
         str(run.parent / "start"), train=[str(file)], out=tmp_path / "pos", steps=40, lr=5e-3, batch_size=1
     )
-    found = api.evaluate(done.model, str(file))
-    assert found["raw_text_f1"] == found["token_accuracy"] == 1.0 and "f1" not in found
-    assert [key for key in found if isinstance(found[key], float)] == ["raw_text_f1", "token_accuracy"]
+    scores = api.evaluate(done.model, str(file))
+    assert scores["raw_text_f1"] == scores["token_accuracy"] == 1.0 and "f1" not in scores
+    assert [key for key in scores if isinstance(scores[key], float)] == ["raw_text_f1", "token_accuracy"]
     answer = api.load(done.model).tag("I didn't go.")
     assert list(zip(["I", "did", "n't", "go", "."], answer["tags"])) == rows

@@ -31,7 +31,7 @@ NAMES = ("Ann", "Bob", "Cid", "Dan")
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "right", "found", "wanted"),
+    ("gold", "predicted", "num_correct", "num_predicted", "num_expected"),
     [
         # exact words and role; V is not counted, right or wrong
         ("A0 0 1, V 1 2, A1 2 5", "A0 0 1, V 1 2, A1 2 5", 2, 2, 2),
@@ -51,12 +51,18 @@ NAMES = ("Ann", "Bob", "Cid", "Dan")
         ("A0 0 1, V 1 2, C-V 3 4", "A0 0 1, V 1 2", 1, 1, 1),
     ],
 )
-def test_arguments_are_scored_as_in_conll_2005(gold: str, said: str, right: int, found: int, wanted: int) -> None:
-    sets = [arguments([(int(a), int(b), role) for role, a, b in map(str.split, x.split(","))]) for x in (gold, said)]
+def test_arguments_are_scored_as_in_conll_2005(
+    gold: str, predicted: str, num_correct: int, num_predicted: int, num_expected: int
+) -> None:
+    sets = [
+        arguments([(int(a), int(b), role) for role, a, b in map(str.split, x.split(","))]) for x in (gold, predicted)
+    ]
     a, b = set(sets[0]), set(sets[1])
-    assert (len(a & b), len(b), len(a)) == (right, found, wanted)
+    assert (len(a & b), len(b), len(a)) == (num_correct, num_predicted, num_expected)
     values = entities.scores([sets[0]], [sets[1]])
-    assert values["precision"] == pytest.approx(right / found) and values["recall"] == pytest.approx(right / wanted)
+    assert values["precision"] == pytest.approx(num_correct / num_predicted) and values["recall"] == pytest.approx(
+        num_correct / num_expected
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- training
@@ -101,9 +107,9 @@ def test_prediction_depends_on_the_predicate_offset(run: Path) -> None:
         FIRST,
         SECOND,
     ]
-    found = api.evaluate(run / "model", run.parent / "train.jsonl")
-    assert found["f1"] == found["raw_text_f1"] == 1.0
-    assert {line["label"] for line in found["details"]["per_label"]} == {"A0", "A2"}  # no V
+    scores = api.evaluate(run / "model", run.parent / "train.jsonl")
+    assert scores["f1"] == scores["raw_text_f1"] == 1.0
+    assert {line["label"] for line in scores["details"]["per_label"]} == {"A0", "A2"}  # no V
 
 
 def test_predict_requires_a_predicate(run: Path) -> None:
@@ -113,13 +119,13 @@ def test_predict_requires_a_predicate(run: Path) -> None:
     assert "Ann told Bob told Cid. [told#2]  →  Bob = A0" in call(TEXT, "--predicate", "told#2").output
     (answer,) = json.loads(call(TEXT, "--predicate", "told#1", "--json").stdout)
     assert labeled_arguments(answer) == FIRST and answer["predicate"] == "told#1"
-    for arguments_, said in (
+    for arguments_, messages in (
         ((TEXT, "--predicate", "told"), ("occurs 2 times", "told#1, told#2")),
         ((TEXT, "--predicate", "tell"), ("'tell' is not in the text", "Ann, told, Bob, Cid")),
         ((TEXT,), ("no predicate", "--predicate WORD")),
     ):
         result = call(*arguments_)
-        assert result.exit_code and all(text in result.output for text in said), result.output
+        assert result.exit_code and all(text in result.output for text in messages), result.output
 
 
 def test_server_accepts_a_predicate(run: Path) -> None:
@@ -150,9 +156,9 @@ def test_predicate_is_marked_in_every_window(kind: str) -> None:
     task_state = {"labels": ["O", "B-A0", "I-A0"], "scheme": "BIO", "predicate": True, "boundaries": {}}
     task = Tag(Recipe(), tokenizer, task_state | {"length": 64})
     (row,) = task.encode({"text": TEXT, "predicate": "told#2"}, labeled=False)
-    text, words, own, at = row.metadata
+    text, words, word_ids, at = row.metadata
     marks = [n for n, id in enumerate(row.input_ids.tolist()) if id == tokenizer.sep]
-    begin = dict(zip(own.tolist(), at.tolist()))
+    begin = dict(zip(word_ids.tolist(), at.tolist()))
     assert [text[a:b] for a, b in words] == ["Ann", "told", "Bob", "told", "Cid", "."]
     assert marks[0] == begin[3] - 1 and marks[0] < begin[3] < marks[1] == begin[4] - 1
     for word, place in begin.items():  # read at its own first token, also after the markers

@@ -24,12 +24,12 @@ def entities(seed: int) -> list[tuple[int, list[schemes.Entity]]]:
     """(number of words, non-overlapping entities)."""
     rng, out = random.Random(seed), []
     for _ in range(CASES):
-        at, found = 0, []
+        at, spans = 0, []
         for _ in range(rng.randrange(4)):
             first = at + rng.randrange(3)
             at = first + rng.randrange(1, 4)
-            found.append((first, at, rng.choice(["per", "loc"])))
-        out.append((at + rng.randrange(2), found))
+            spans.append((first, at, rng.choice(["per", "loc"])))
+        out.append((at + rng.randrange(2), spans))
     return out
 
 
@@ -42,12 +42,12 @@ def test_any_sequence_is_decoded_as_in_seqeval(letters: str) -> None:
 
 @pytest.mark.parametrize(("scheme", "theirs"), [("BIO", IOB2), ("BIOES", IOBES)])
 def test_encoded_entities_round_trip_in_strict_mode(scheme: str, theirs: Any) -> None:
-    for words, wanted in entities(3):
-        tags = schemes.entities_to_tags(wanted, words, scheme)
+    for words, expected in entities(3):
+        tags = schemes.entities_to_tags(expected, words, scheme)
         strictly = [(e.start, e.end, e.tag) for e in Entities([tags], theirs).entities[0]]
-        assert schemes.tags_to_entities(tags) == wanted == strictly
+        assert schemes.tags_to_entities(tags) == expected == strictly
         assert not schemes.invalid_tags(tags, scheme)
-        assert schemes.detect_scheme([tags, ["O"]]) in (scheme, "BIO" if not wanted else scheme)
+        assert schemes.detect_scheme([tags, ["O"]]) in (scheme, "BIO" if not expected else scheme)
 
 
 @pytest.mark.parametrize("letters", ["BI", "BIES"])

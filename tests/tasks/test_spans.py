@@ -48,9 +48,9 @@ def official(answers: dict, doubts: dict, golds: dict, threshold: float) -> dict
     has = {q: bool(golds[q]) for q in golds}
     exact, f1 = {}, {}
     for q in golds:
-        wanted = [g for g in golds[q] if squash(g)] or [""]
-        exact[q] = max(int(squash(g) == squash(answers[q])) for g in wanted)
-        f1[q] = max(f1_of(g, answers[q]) for g in wanted)
+        references = [g for g in golds[q] if squash(g)] or [""]
+        exact[q] = max(int(squash(g) == squash(answers[q])) for g in references)
+        f1[q] = max(f1_of(g, answers[q]) for g in references)
 
     def applied(scores: dict) -> dict:
         return {q: float(not has[q]) if doubts[q] > threshold else scores[q] for q in scores}
@@ -163,8 +163,8 @@ def compare_with_loops(seed: int, rng: np.random.Generator) -> None:
         for e in range(s, min(n, s + longest))
         if start[s] + end[e] > -np.inf
     ]
-    found, total = spans.best_spans(start, end, longest, top)
-    assert found == sorted(every, key=lambda x: (-x[2], x[0], x[1]))[:top]
+    spans_found, total = spans.best_spans(start, end, longest, top)
+    assert spans_found == sorted(every, key=lambda x: (-x[2], x[0], x[1]))[:top]
     if every:
         assert total == pytest.approx(np.log(np.exp([x[2] for x in every]).sum()))
 
@@ -186,10 +186,10 @@ def test_ten_thousand_windows_take_seconds() -> None:
     values = [rng.normal(size=(tokens, 2)).astype(np.float32) for _ in range(count)]
     places = np.stack([np.arange(tokens - 20) * 4, np.arange(tokens - 20) * 4 + 3], 1)
     window = spans.Window("abc " * tokens, places, 19)
-    begun = time.process_time()
-    found = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
-    assert time.process_time() - begun < 2.0  # 10% of them take about 0.2 s
-    assert len(found) == 334 and all(len(f.spans) >= 3 for f in found)
+    start_time = time.process_time()
+    candidates = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
+    assert time.process_time() - start_time < 2.0  # 10% of them take about 0.2 s
+    assert len(candidates) == 334 and all(len(f.spans) >= 3 for f in candidates)
 
 
 def test_offsets_refer_to_the_raw_text() -> None:

@@ -78,11 +78,11 @@ def task_of(tokenizer: Tokenizer, length: int = 64, task_state: Any = LABELS, **
     return Tag(Recipe.build({"task": settings}), tokenizer, task_state | {"length": length})
 
 
-def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
+def outputs(task: Tag, records: list[Any], predicted_tags: list[list[str]]) -> Outputs:
     """Model outputs that predict these tags, word by word."""
     rows: list[Example] = []
     values, numbers = [], []
-    for n, (record, tags) in enumerate(zip(records, wanted)):
+    for n, (record, tags) in enumerate(zip(records, predicted_tags)):
         for row in task.encode(record, labeled=False):
             _, _, own, at = row.metadata
             logits = np.zeros((len(row), len(task.labels)))
@@ -113,8 +113,8 @@ def test_every_word_is_aligned_to_its_tokens(kind: str, tokenizers: dict[str, To
         words = split_words(text)
         assert "".join(text[a:b] for a, b in words) == "".join(text.split())
         ids, first = align(tokenizer, text, words)
-        known = first[first >= 0]
-        assert (np.diff(known) > 0).all() and (known < len(ids)).all()
+        aligned = first[first >= 0]
+        assert (np.diff(aligned) > 0).all() and (aligned < len(ids)).all()
         (encoding,) = tokenizer.encode_batch([text])
         for w, (a, b) in enumerate(words):  # a word without a token is one that the tokenizer drops
             (alone,) = tokenizer.encode_batch([text[a:b]])
@@ -226,10 +226,10 @@ def test_predictions_are_valid_and_scores_match_seqeval_in_both_modes(tokenizers
         for t in truth
     ]
     assert not any(schemes.invalid_tags(a["tags"], "BIO") for a in answers)
-    found = [a["tags"] for a in answers]
+    predicted = [a["tags"] for a in answers]
     ours = task.score(answers, records)["f1"]
     assert ours == pytest.approx(f1_score(truth, raw))  # seqeval decodes the raw predictions in the same way
-    assert ours == pytest.approx(f1_score(truth, found, mode="strict", scheme=IOB2))
+    assert ours == pytest.approx(f1_score(truth, predicted, mode="strict", scheme=IOB2))
     assert 0 < answers[0]["entities"][0]["score"] <= 1
 
 
@@ -282,8 +282,8 @@ def test_trained_model_is_saved_and_loads_in_transformers(folder: Path, tmp_path
     ]
     assert api.evaluate(done.model, [str(tmp_path / "train.conll")])["f1"] == 1.0
     task = predictor.task
-    theirs, found = AutoModelForTokenClassification.from_pretrained(done.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForTokenClassification.from_pretrained(done.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     assert [theirs.config.id2label[n] for n in range(5)] == task.task_state["labels"]
     texts = ["Bob lives in New York.", "Nobody left."]
     batch = collate([e for t in texts for e in task.encode({"text": t}, labeled=False)], task.tokenizer.pad)
@@ -292,8 +292,10 @@ def test_trained_model_is_saved_and_loads_in_transformers(folder: Path, tmp_path
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
         ).logits
         ours = task.forward(predictor.model, batch)
-    kept = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    assert gap(ours[kept], logits[kept]) <= 1e-5
+    attended = (
+        torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    )
+    assert gap(ours[attended], logits[attended]) <= 1e-5
     result = CliRunner().invoke(app, ["predict", str(done.model), texts[0]])
     assert "Bob = per" in result.output and "New York = loc" in result.output
     result = CliRunner().invoke(app, ["predict", str(done.model), texts[0], "--json"])
@@ -351,11 +353,11 @@ def test_details_contain_the_errors(tokenizers: dict[str, Tokenizer]) -> None:
     record = {"location": "a:1", "text": text, "spans": [{"start": 0, "end": 5, "label": "per"}]}
     right, wrong = ["B-per", "O", "O", "O"], ["O", "O", "B-loc", "I-loc"]
     answers = task.decode(outputs(task, [record, record | {"location": "a:2"}], [right, wrong]))
-    found = task.details(answers, [record, record | {"location": "a:2"}])
-    assert [(e["location"], e["expected"], e["predicted"]) for e in found["errors"]] == [
+    details = task.details(answers, [record, record | {"location": "a:2"}])
+    assert [(e["location"], e["expected"], e["predicted"]) for e in details["errors"]] == [
         ("a:2", "Alice (per)", "New York (loc)")
     ]
-    assert [(e["location"], e["predicted"]) for e in found["examples"]] == [("a:1", "Alice (per)")]
-    assert [line["label"] for line in found["per_label"]] == ["loc", "per"]
-    assert sum(map(sum, found["confusion"]["matrix"])) == 8
-    json.dumps(found)
+    assert [(e["location"], e["predicted"]) for e in details["examples"]] == [("a:1", "Alice (per)")]
+    assert [line["label"] for line in details["per_label"]] == ["loc", "per"]
+    assert sum(map(sum, details["confusion"]["matrix"])) == 8
+    json.dumps(details)

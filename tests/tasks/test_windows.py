@@ -42,9 +42,9 @@ def make(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
     encoded = [task.encode(record) for record in records]
     rng = np.random.default_rng(0)
     for rows in encoded:
-        said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
+        teacher_logits = rng.normal(size=(1, len(task.labels))).astype(np.float32)
         for row in rows:
-            row.labels = {**row.labels, LOGITS: said}
+            row.labels = {**row.labels, LOGITS: teacher_logits}
     build_train_loader(Part(recipe, task, model, RecordSets(records, [], []), []), encoded)
     return task, model, encoded
 
@@ -67,9 +67,9 @@ def test_every_record_has_equal_weight(target: str) -> None:
     task, model, encoded = make(target, TEXTS)
     assert [len(rows) for rows in encoded] == [1, 3, 1, 2]
     for objective in (objective_of(task), WithTeacher(task)):
-        found = losses(objective, model, [row for rows in encoded for row in rows])
+        batch_losses = losses(objective, model, [row for rows in encoded for row in rows])
         each = [losses(objective, model, [without_weights(row) for row in rows]) for rows in encoded]
-        assert found == pytest.approx({k: np.mean([one[k] for one in each]) for k in found}, rel=1e-5)
+        assert batch_losses == pytest.approx({k: np.mean([one[k] for one in each]) for k in batch_losses}, rel=1e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)

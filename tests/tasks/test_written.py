@@ -40,9 +40,9 @@ class Characters:
 @pytest.mark.parametrize(("language", "tokenizer"), [("en", None), ("zh", Characters())])
 def test_rouge_matches_rouge_score(language: str, tokenizer: Any) -> None:
     scorer = RougeScorer(list(metrics.ROUGE), use_stemmer=False, tokenizer=tokenizer)
-    made = cases(language, 300)
-    assert any(not answer for _, answer in made) and any("\n" in answer for _, answer in made)
-    for references, answer in made:
+    data = cases(language, 300)
+    assert any(not answer for _, answer in data) and any("\n" in answer for _, answer in data)
+    for references, answer in data:
         theirs = scorer.score_multi(references, answer)
         assert metrics.rouge(references, answer, language) == pytest.approx(
             {name: theirs[name].fmeasure for name in metrics.ROUGE}, abs=1e-12
@@ -59,9 +59,9 @@ def test_rouge_of_long_texts_matches_rouge_score() -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_bleu_and_chrf_match_sacrebleu(language: str) -> None:
-    made, rng = cases(language, 400), random.Random(1)
+    data, rng = cases(language, 400), random.Random(1)
     for size in [1] * 200 + [2, 5, 20, 100]:
-        some = rng.sample(made, size)
+        some = rng.sample(data, size)
         references, answers = [r for r, _ in some], [a for _, a in some]
         most = max(map(len, references))
         streams: Any = [[r[n] if n < len(r) else None for r in references] for n in range(most)]
@@ -92,24 +92,26 @@ def shared(a: list[str], b: list[str]) -> int:
 def plain_bleu(references: list[list[str]], answers: list[str]) -> float:
     """Papineni et al. 2002 over a corpus; an order without a match counts as half, a quarter … of one (NIST
     smoothing)."""
-    hits, totals, got, wanted = [0] * 4, [0] * 4, 0, 0
+    hits, totals, num_predicted, num_reference = [0] * 4, [0] * 4, 0, 0
     for several, answer in zip(references, answers):
         cut, theirs = pieces(answer), [pieces(r) for r in several]
-        got += len(cut)
-        wanted += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[
+        num_predicted += len(cut)
+        num_reference += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[
             1
         ]  # the closest length; the shorter one on ties
         for n in range(1, 5):
-            own = grams(cut, n)
-            hits[n - 1] += sum(min(own.count(x), max(grams(r, n).count(x) for r in theirs)) for x in set(own))
-            totals[n - 1] += len(own)
+            predicted_grams = grams(cut, n)
+            hits[n - 1] += sum(
+                min(predicted_grams.count(x), max(grams(r, n).count(x) for r in theirs)) for x in set(predicted_grams)
+            )
+            totals[n - 1] += len(predicted_grams)
     if not hits[0] or not all(totals):
         return 0.0
-    product, lacking = 1.0, 1
+    product, smoothing = 1.0, 1
     for hit, total in zip(hits, totals):
-        lacking *= 1 if hit else 2
-        product *= (hit or 1 / lacking) / total
-    return product**0.25 * min(1.0, math.exp(1 - wanted / got))
+        smoothing *= 1 if hit else 2
+        product *= (hit or 1 / smoothing) / total
+    return product**0.25 * min(1.0, math.exp(1 - num_reference / num_predicted))
 
 
 def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
@@ -133,13 +135,13 @@ def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_bleu_and_chrf_match_their_definitions(language: str) -> None:
     """Reimplemented from the papers, to detect wrong use of a library (argument order, percentages)."""
-    made, rng, seen = cases(language, 300), random.Random(2), set()
+    data, rng, seen = cases(language, 300), random.Random(2), set()
     for size in [1] * 100 + [2] * 30 + [5] * 20 + [30] * 5:
-        references, answers = map(list, zip(*rng.sample(made, size)))
+        references, answers = map(list, zip(*rng.sample(data, size)))
         ours = metrics.scores(references, answers, language)
-        want = plain_bleu(references, answers), plain_chrf(references, answers)
-        assert (ours["bleu"], ours["chrf"]) == pytest.approx(want, abs=1e-9), (references, answers)
-        seen |= {0 < want[0] < 1, 0 < want[1] < 1, "all right" if want == (1.0, 1.0) else ""}
+        expected = plain_bleu(references, answers), plain_chrf(references, answers)
+        assert (ours["bleu"], ours["chrf"]) == pytest.approx(expected, abs=1e-9), (references, answers)
+        seen |= {0 < expected[0] < 1, 0 < expected[1] < 1, "all right" if expected == (1.0, 1.0) else ""}
     assert seen >= {True, False, "all right"}
 
 

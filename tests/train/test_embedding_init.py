@@ -114,7 +114,7 @@ def test_svd_uses_one_blas_thread(monkeypatch):
         initial_vectors(text, np.zeros(40, bool), 16, 0)
         after = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     assert seen and set(seen) == {1}
-    assert set(after) == {2}, "and gives them back"
+    assert set(after) == {2}, "the thread limit must be restored"
 
 
 def test_width_above_vocabulary_size_and_unseen_tokens():
@@ -138,10 +138,10 @@ def test_large_text_is_sampled_uniformly():
 def test_model_is_initialized_with_the_vectors(store):
     config = preset("bert-tiny", vocab_size=store.tokenizer.size + 3, hidden=32, heads=2)
     model = Model(config, ("mlm",)).init(0)
-    drawn = model.embedding.detach().clone()
+    initial = model.embedding.detach().clone()
     init_embeddings_from_corpus(model, store, 0)
     size = store.tokenizer.size
-    assert torch.equal(model.embedding[size:], drawn[size:])  # rows without a token
+    assert torch.equal(model.embedding[size:], initial[size:])  # rows without a token
     assert not model.embedding[config.pad_id].any()
     counts = np.bincount(store.train.tokens, minlength=size)
     bias = model.heads["mlm"].bias.detach()

@@ -38,7 +38,7 @@ def test_new_words_are_single_tokens_and_others_are_unchanged(kind: str) -> None
     text = "the patient takes metformin; <user> the list [MASK]"
     assert new.size - 1 in {i for t in DOMAIN for i in new.encode(t)}
     assert any(i >= old.size for i in new.encode(text))
-    assert new.decode(new.encode(text)) == old.decode(old.encode(text)), "nothing of the text is lost"
+    assert new.decode(new.encode(text)) == old.decode(old.encode(text)), "text was lost"
     for plain in (*GENERAL[:2], "<user> the cat[MASK] sat, on THE mat!", "zebra 123 (fox)"):
         assert new.encode(plain) == old.encode(plain)
     before, after = report["tokens_per_word"]
@@ -167,10 +167,10 @@ def test_continued_model_with_new_words_loads_in_transformers_with_equal_ids(
     expected = unmask.dry_run(texts / "domain.txt", **short)
     assert expected["extension"]["added"] == 4
     run = unmask.pretrain(texts / "domain.txt", out=tmp_path / "run", console=Console(), **short)
-    said = capsys.readouterr().err
-    assert "4 words added" in said and "tokens per word on held-out text" in said and "most useful: " in said
-    theirs, found = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    output = capsys.readouterr().err
+    assert "4 words added" in output and "tokens per word on held-out text" in output and "most useful: " in output
+    theirs, loading_info = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     ours, old = Tokenizer.load(run.model), Tokenizer.load(general)
     assert theirs.config.vocab_size == ours.size == old.size + 4
     opened = AutoTokenizer.from_pretrained(run.model)

@@ -165,11 +165,11 @@ def test_last_model_is_kept_within_the_standard_error() -> None:
     def kept(best: float, last: float | None, count: int = 100, margin: float = 1.0) -> int:
         values = {} if last is None else {"f1": last}
         state = State(step=6, best={"step": 3, "f1": best}, evaluation={"step": 6, **values})
-        said = prefer_last_checkpoint(
+        note = prefer_last_checkpoint(
             Evaluation(dict, "f1", True, min_delta=standard_error_margin({"f1": count}, margin)), state
         )
-        assert state.best and bool(said) == (state.best["step"] == 6)
-        assert not said or "margin of error" in said
+        assert state.best and bool(note) == (state.best["step"] == 6)
+        assert not note or "margin of error" in note
         return int(state.best["step"])
 
     assert kept(0.80, 0.75) == 6

@@ -44,8 +44,8 @@ def loader(size: int = 16, seed: int = 0, lengths: np.ndarray = LENGTHS) -> Leng
 
 def padding(loader: Loader, size: int, batches: int) -> float:
     """Fraction of padding in the first batches."""
-    made = [loader.batch(n * size, (n + 1) * size, PHASE) for n in range(batches)]
-    return sum(int((b.input_ids == 0).sum()) for b in made) / sum(b.input_ids.numel() for b in made)
+    loaded = [loader.batch(n * size, (n + 1) * size, PHASE) for n in range(batches)]
+    return sum(int((b.input_ids == 0).sum()) for b in loaded) / sum(b.input_ids.numel() for b in loaded)
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 1003, 5000])

@@ -46,19 +46,19 @@ def test_the_parts_add_up_to_the_whole_step(
     recipe = Recipe.model_validate(values)
     tokenizer = store.tokenizer if name not in ("gpt2-mini", "t5-mini") else _own(name)
     config = preset(name, vocab_size=tokenizer.size, **tokenizer.config_ids(), **shape)
-    made = build(recipe, tokenizer, config)
-    loader = Loader(RandomRows(made.rows, 1000, tokenizer), made, 0)
+    built = build(recipe, tokenizer, config)
+    loader = Loader(RandomRows(built.rows, 1000, tokenizer), built, 0)
     p = plan(recipe, {32: 1000})
-    trainer = probe._trainer(recipe, config, made, loader, p)
+    trainer = probe._trainer(recipe, config, built, loader, p)
     batches = micro_batches(loader, (0, 16), p.step_config(0), 16, trainer.world)
     real = operations(lambda: trainer.step(0, batches))
     monkeypatch.setattr(probe, "_seconds", operations)
     monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
     monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 6 * 3 * 4 * 32 * 100_000.0)
-    found = probe.measure_step_time(recipe, config, made, loader, p)
-    assert found.layers == 2 and 1 <= found.rows < 16
-    assert found.seconds[32] == pytest.approx(real, rel=0.15)
-    assert "1 and 2 of 6 layers" in found.basis
+    measured = probe.measure_step_time(recipe, config, built, loader, p)
+    assert measured.layers == 2 and 1 <= measured.rows < 16
+    assert measured.seconds[32] == pytest.approx(real, rel=0.15)
+    assert "1 and 2 of 6 layers" in measured.basis
 
 
 def _own(name: str):
@@ -73,23 +73,23 @@ def test_large_model_is_never_fully_allocated(text_file: Path, monkeypatch: pyte
     """`--preset bert-large --dry-run` uses shapes of all 24 layers, weights of two, and a bounded amount of work."""
     monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1e9)  # one row: the test does not need an exact time
     monkeypatch.setattr(probe, "_update_seconds", lambda trainer, whole: 1.0)
-    made: list[int] = []
+    layer_counts: list[int] = []
     trainer = probe._trainer
 
     def watched(recipe, config, *rest):
-        made.append(config.layers)
+        layer_counts.append(config.layers)
         return trainer(recipe, config, *rest)
 
     monkeypatch.setattr(probe, "_trainer", watched)
-    found = unmask.dry_run(
+    estimate = unmask.dry_run(
         text_file, preset="bert-large", steps=10, batch_size=32, max_length=64, tokenizer_type="byte"
     )
-    assert made == [1, 2]
-    assert found["measured"]["layers"] == 2 and found["measured"]["rows"] == 1
-    assert "of 24 layers" in found["measured"]["basis"]
-    assert 302_000_000 < found["parameters"] < 310_000_000  # with a byte vocabulary
-    assert found["memory_bytes"]["weights"] == 4 * found["parameters"]
-    assert found["seconds_per_step"][64] > 0 and found["minutes"] > 0
+    assert layer_counts == [1, 2]
+    assert estimate["measured"]["layers"] == 2 and estimate["measured"]["rows"] == 1
+    assert "of 24 layers" in estimate["measured"]["basis"]
+    assert 302_000_000 < estimate["parameters"] < 310_000_000  # with a byte vocabulary
+    assert estimate["memory_bytes"]["weights"] == 4 * estimate["parameters"]
+    assert estimate["seconds_per_step"][64] > 0 and estimate["minutes"] > 0
 
 
 def test_probe_work_is_bounded() -> None:
@@ -119,10 +119,12 @@ def test_wide_layers_are_timed_with_fewer_rows(text_file: Path, monkeypatch: pyt
     monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
     monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1.0)
     small = {"model": {"hidden": 32, "intermediate": 64}}
-    found = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch_size=4, max_length=16, recipe=small)
-    assert found["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in found["measured"]["basis"]
+    estimate = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch_size=4, max_length=16, recipe=small)
+    assert estimate["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in estimate["measured"]["basis"]
 
 
 def test_small_model_is_timed_with_whole_steps(text_file: Path) -> None:
-    found = unmask.dry_run(text_file, preset="bert-tiny", steps=5, batch_size=4, max_length=16, tokenizer_type="byte")
-    assert found["measured"] == {"basis": "whole steps were timed", "rows": 4, "layers": 2}
+    estimate = unmask.dry_run(
+        text_file, preset="bert-tiny", steps=5, batch_size=4, max_length=16, tokenizer_type="byte"
+    )
+    assert estimate["measured"] == {"basis": "whole steps were timed", "rows": 4, "layers": 2}

@@ -56,8 +56,8 @@ def test_losses_of_20_steps_agree(case: str, store: TokenStore, tmp_path: Path) 
     assert len(one) == len(two) == 20
     assert two == pytest.approx(one, rel=1e-5, abs=1e-9)
     if case == "no masked token":
-        assert 0.0 in one, "a batch without any masked token"
-        assert len([x for x in one if x]) > 5, "and batches in which one rank may have none"
+        assert 0.0 in one, "no batch without masked tokens was tested"
+        assert len([x for x in one if x]) > 5, "no batch was tested in which a rank may have no masked token"
 
 
 def test_replay_rows_do_not_depend_on_the_number_of_processes(store: TokenStore, tmp_path: Path) -> None:

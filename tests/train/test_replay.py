@@ -52,13 +52,13 @@ def make_loader(store: TokenStore, *mixed: tuple[TokenStore, str]) -> ReplayLoad
 
 def test_every_batch_has_its_fractions_and_every_row_is_used_once() -> None:
     schedule = InterleaveSchedule([Fraction("0.2"), Fraction("0.35")])
-    found = [schedule.locate(n) for n in range(4000)]
+    located = [schedule.locate(n) for n in range(4000)]
     for first in range(0, 4000, 40):
-        counts = np.bincount([which for which, _ in found[first : first + 40]], minlength=3) / 40
+        counts = np.bincount([which for which, _ in located[first : first + 40]], minlength=3) / 40
         assert np.abs(counts - [0.45, 0.2, 0.35]).max() <= 2 / 40
     for which in range(3):
-        mine = [n for w, n in found if w == which]
-        assert mine == list(range(len(mine))), "each text's own rows, in order, none left out"
+        mine = [n for w, n in located if w == which]
+        assert mine == list(range(len(mine))), "rows of each text must be in order and complete"
     assert schedule.rows(450) == 1000
 
 
@@ -69,8 +69,8 @@ def test_replay_text_does_not_change_the_corpus_rows(store: TokenStore, others: 
         same = bool(np.array_equal(a.example(n, step_config).input_ids, b.example(n, step_config).input_ids))
         assert same == (a.schedule.locate(n)[0] == 0)
     alone = a.loaders[0]
-    own = [n for n in range(200) if a.schedule.locate(n)[0] == 0]
-    for k, n in enumerate(own):
+    corpus_rows = [n for n in range(200) if a.schedule.locate(n)[0] == 0]
+    for k, n in enumerate(corpus_rows):
         assert np.array_equal(a.example(n, step_config).input_ids, alone.example(k, step_config).input_ids)
     assert a.count(32) == -(-alone.count(32) * 4 // 3)
 
@@ -128,10 +128,8 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
     name = f"heldout[{store.path.name}]"
     assert [e["step"] for e in evals] == [0, 2, 4]
     assert all(e["loss"] > 0 and e[name]["loss"] > 0 and e["loss"] != e[name]["loss"] for e in evals)
-    found = unmask.info(run.path)
-    assert (
-        found["mixed"][store.path.name]["first"]["step"] == 0 and found["mixed"][store.path.name]["last"]["step"] == 4
-    )
+    info = unmask.info(run.path)
+    assert info["mixed"][store.path.name]["first"]["step"] == 0 and info["mixed"][store.path.name]["last"]["step"] == 4
     done = subprocess.run(
         [sys.executable, "-m", "unmask", "info", str(run.path)], capture_output=True, text=True, check=True
     )
@@ -149,8 +147,8 @@ def test_progress_line_shows_both_losses(store: TokenStore, others: Path, tmp_pa
         path, tokenizer=tokenizer, replay=[f"{others / 'news.txt'}:0.5"], eval_fraction=0.1, steps=1, recipe=RECIPE,
         out=tmp_path / "run", console=Console(), **SHORT,
     )  # fmt: skip
-    said = capsys.readouterr().err
-    assert "| news: loss" in said and "replay, 50% of the rows" in said
+    output = capsys.readouterr().err
+    assert "| news: loss" in output and "replay, 50% of the rows" in output
 
 
 def test_killed_and_resumed_run_equals_an_uninterrupted_one(store: TokenStore, others: Path, tmp_path: Path) -> None:

@@ -39,14 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
+def trained(folder: Path, restricted: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
     """Return the job after its steps, and the tokens of its rows."""
     values = {"name": "classify", "train": [str(folder / "train.jsonl")], **task}
     job = prepare(make_recipe({"init_from": str(folder / "start"), "task": values, "train": SETTINGS}))
     loader = build_train_loader(job)
     assert loader.tokens is not None
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
-    tokens = loader.tokens if known else None
+    tokens = loader.tokens if restricted else None
     trainer = Trainer(job.model, loader.objective, job.recipe.train, plan, 0, World(0, 1), tokens)
     for _ in trainer.run(loader):
         pass
@@ -55,7 +55,7 @@ def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.n
 
 @pytest.mark.parametrize("task", [{}, {"token_mask_rate": 0.3}], ids=["plain", "hidden"])
 def test_updates_equal_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> None:
-    (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, known, **task) for known in (True, False))
+    (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, restricted, **task) for restricted in (True, False))
     assert trainer.used_rows
     assert not dense.used_rows
     before = prepare(ours.recipe).model
@@ -90,7 +90,7 @@ def test_last_layer_computes_only_loss_positions(folder: Path) -> None:
     batch = build_train_loader(job).batch(0, 4, plan_of(job.recipe, 16, 30).step_config(0))
     seen: list[torch.Size] = []
     for layer in job.model.encoder.layers:
-        layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))
+        layer.mlp.register_forward_hook(lambda module, args, out: seen.append(out.shape))
     loss = objective_of(job.task).loss(job.model.eval(), batch)["classify"][0]
     *before, last = seen
     assert all(shape[:2] == batch.input_ids.shape for shape in before)

@@ -28,11 +28,11 @@ def test_pretraining_events_match_the_log(store: Any, tmp_path: Path) -> None:
         store.path, preset="bert-tiny", steps=4, batch_size=4, max_length=32, out=tmp_path / "run",
         overrides=["model.layers=1", "train.track=tensorboard", "train.num_evals=2"],
     )  # fmt: skip
-    found = scalars(run.path / "tensorboard")
-    assert len(found["train/loss"]) == 4
-    assert found["train/loss"] == logged(run, "train", "loss")
-    assert found["train/grad_norm"] == logged(run, "train", "grad_norm")
-    assert found["eval/loss"] == logged(run, "eval", "loss") and found["eval/loss"][0][0] == 0
+    events = scalars(run.path / "tensorboard")
+    assert len(events["train/loss"]) == 4
+    assert events["train/loss"] == logged(run, "train", "loss")
+    assert events["train/grad_norm"] == logged(run, "train", "grad_norm")
+    assert events["eval/loss"] == logged(run, "eval", "loss") and events["eval/loss"][0][0] == 0
 
 
 def test_finetuning_events_include_scores(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_finetuning_events_include_scores(tmp_path: Path) -> None:
         out=tmp_path / "run",
         overrides=["train.track=tensorboard"],
     )
-    found = scalars(run.path / "tensorboard")
-    assert found["eval/accuracy"] == logged(run, "eval", "accuracy") and found["eval/f1"]
+    events = scalars(run.path / "tensorboard")
+    assert events["eval/accuracy"] == logged(run, "eval", "accuracy") and events["eval/f1"]
 
 
 def test_resumed_run_purges_repeated_steps(tmp_path: Path) -> None:

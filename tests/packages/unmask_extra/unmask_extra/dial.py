@@ -14,5 +14,5 @@ class Dial(nn.Module):
         """hidden (B, T, D), mask (B, T) → (B, 1), from the mean over the tokens. Without a mask, no row is padded."""
         if mask is None:
             return self.out(hidden.mean(1))
-        kept = mask.unsqueeze(-1).to(hidden.dtype)
-        return self.out((hidden * kept).sum(1) / kept.sum(1))
+        weights = mask.unsqueeze(-1).to(hidden.dtype)
+        return self.out((hidden * weights).sum(1) / weights.sum(1))
