@@ -46,10 +46,10 @@ def test_target_fraction_is_exact_and_uniform(store: TokenStore) -> None:
     for n in range(2000):
         labels = objective(store, target_fraction=0.25).corrupt(Example(np.arange(41)), generator(0, n), PHASE).labels
         for name, step in (("forwards", 1), ("backwards", -1)):
-            places = labels[f"bilm.{name}.positions"]
-            assert len(set(places.tolist())) == 10
-            assert (labels[f"bilm.{name}.targets"] == places + step).all()
-            seen[name][places] += 1
+            positions = labels[f"bilm.{name}.positions"]
+            assert len(set(positions.tolist())) == 10
+            assert (labels[f"bilm.{name}.targets"] == positions + step).all()
+            seen[name][positions] += 1
     for name, never in (("forwards", 40), ("backwards", 0)):
         assert seen[name][never] == 0
         rates = np.delete(seen[name], never) / 2000
@@ -74,11 +74,11 @@ def test_states_do_not_leak_their_targets(store: TokenStore) -> None:
     o = objective(store)
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, **SIZE), o.heads).init(0).eval()
     with torch.no_grad():
-        for place in range(1, 9):
+        for position in range(1, 9):
             for side in ("forwards", "backwards"):
                 ids = np.arange(20, 30)
                 row = o.corrupt(Example(ids), generator(0), PHASE)
-                beyond = slice(place, None) if side == "forwards" else slice(None, place + 1)
+                beyond = slice(position, None) if side == "forwards" else slice(None, position + 1)
                 changed = ids.copy()
                 changed[beyond] += 100
                 logits = []
@@ -86,7 +86,7 @@ def test_states_do_not_leak_their_targets(store: TokenStore) -> None:
                     batch = collate([Example(inputs, labels=row.labels)], pad=0)
                     logits.append(o.logits_and_targets(model, o._hidden(model, batch), batch)["bilm"][0])
                 # forwards, a position is predicted at position - 1; backwards at position + 1
-                at = place - 1 if side == "forwards" else 9 + place
+                at = position - 1 if side == "forwards" else 9 + position
                 assert torch.equal(logits[0][at], logits[1][at])
                 assert not torch.equal(logits[0], logits[1])
 

@@ -59,8 +59,8 @@ def test_separate_documents_do_not_predict_the_next_document() -> None:
         for i in range(20):
             labels = objective.corrupt(example, generator(name, i), replace(PHASE, mask_rate=0.9)).labels
             for key in labels:
-                place = 33 if key == "mlm.positions" else 32  # of the masked token, or of the one before it
-                assert not key.endswith(".positions") or place not in labels[key].tolist()
+                position = 33 if key == "mlm.positions" else 32  # of the masked token, or of the one before it
+                assert not key.endswith(".positions") or position not in labels[key].tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -68,15 +68,15 @@ def test_separate_documents_do_not_predict_the_next_document() -> None:
 def test_later_tokens_do_not_affect_earlier_predictions(name: str, family: str) -> None:
     """Bit-exact. Tokens of the prefix may be visible, so the change is made after it."""
     objective, model = make(name, family, hybrid={"clm_fraction": 1.0})
-    made_so = (objective.corrupt(row(5, 64), generator("cut", i), PHASE) for i in range(99))
-    example = next(e for e in made_so if (e.prefix_length or 0) < 40)
+    candidates = (objective.corrupt(row(5, 64), generator("cut", i), PHASE) for i in range(99))
+    example = next(e for e in candidates if (e.prefix_length or 0) < 40)
     positions = next(v for k, v in example.labels.items() if k.endswith(".positions") and len(v))
-    changed_at = int(positions[len(positions) // 2]) + 1
+    change_position = int(positions[len(positions) // 2]) + 1
     ids = example.input_ids.copy()
-    ids[changed_at:-1] = generator("other").choice(ORDINARY, len(ids) - 1 - changed_at)
+    ids[change_position:-1] = generator("other").choice(ORDINARY, len(ids) - 1 - change_position)
     before, after = (predictions(objective, model, replace(example, input_ids=x)) for x in (example.input_ids, ids))
     term = objective.terms[-1]
-    earlier = int((positions < changed_at).sum())
+    earlier = int((positions < change_position).sum())
     assert torch.equal(before[term][:earlier], after[term][:earlier])
     assert not torch.equal(before[term][earlier:], after[term][earlier:]), "later positions see the change"
 
@@ -136,11 +136,15 @@ def test_hybrid_masked_rows_attend_to_both_sides_but_not_the_target() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_same_document_attention_separates_documents(family: str, store: TokenStore) -> None:
     """With a real store: document ids change where documents start, and tokens attend only within their document."""
-    across, apart = (RowDataset(store.train, store.tokenizer, 0, "stream", same_document=on) for on in (False, True))
+    full_attention, same_document = (
+        RowDataset(store.train, store.tokenizer, 0, "stream", same_document=on) for on in (False, True)
+    )
     step_config = StepConfig(0, 64)
-    example = next(e for e in (apart.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1)
-    i = next(i for i in range(300) if (apart.example(0, i, step_config).input_ids == example.input_ids).all())
-    assert across.example(0, i, step_config).document_ids is None
+    example = next(
+        e for e in (same_document.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1
+    )
+    i = next(i for i in range(300) if (same_document.example(0, i, step_config).input_ids == example.input_ids).all())
+    assert full_attention.example(0, i, step_config).document_ids is None
     border = int(np.flatnonzero(np.diff(example.document_ids))[0])
     assert example.input_ids[border] == store.tokenizer.sep
     assert example.flags[border + 1] & DOCUMENT

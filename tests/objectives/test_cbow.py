@@ -53,14 +53,14 @@ def test_window_sizes_are_uniform(store: TokenStore) -> None:
     """Window sizes 1 to 5 are equally likely: a word at distance d is context with probability (6 - d) / 5."""
     ids = np.arange(20, 61)
     near = np.zeros(7)
-    rounds, centre = 2000, 20
+    rounds, center = 2000, 20
     for n in range(rounds):
         labels = objective(store).corrupt(Example(ids), generator(0, n), PHASE).labels
         assert labels["cbow.targets"].tolist() == ids.tolist()
-        around = groups(labels)[centre]
-        assert centre not in around
-        for place in around:
-            near[abs(place - centre)] += 0.5
+        around = groups(labels)[center]
+        assert center not in around
+        for position in around:
+            near[abs(position - center)] += 0.5
     assert np.abs(near[1:6] / rounds - np.array([5, 4, 3, 2, 1]) / 5).max() < 0.04
     assert near[6] == 0
 
@@ -116,9 +116,9 @@ def test_words_with_shared_contexts_have_similar_vectors() -> None:
     vectors = F.normalize(model.embedding.detach()[torch.tensor(ids)[:, 0]], dim=-1)
     like = vectors @ vectors.T
     same = [float(like[i, j]) for i in range(8) for j in range(i) if i // 4 == j // 4]
-    apart = [float(like[i, j]) for i in range(8) for j in range(i) if i // 4 != j // 4]
-    assert np.mean(same) > np.mean(apart) + 0.4
-    assert min(same) > np.mean(apart)
+    between = [float(like[i, j]) for i in range(8) for j in range(i) if i // 4 != j // 4]
+    assert np.mean(same) > np.mean(between) + 0.4
+    assert min(same) > np.mean(between)
 
 
 def test_model_overfits_and_resumes_bit_exactly(store: TokenStore, tmp_path: Path) -> None:

@@ -143,10 +143,10 @@ def test_distill_combines_with_sentence_pairs(teacher: Path) -> None:
     assert objective.rows == "pairs"
     assert set(objective.terms) == {"mlm", "distill_soft", "distill_cosine", "nsp"}
     assert "of the student from the teacher" in " ".join(objective.init_model(model))
-    made_of = [
+    batches = [
         replace(row(i, 64), token_type_ids=np.repeat([0, 1], 32), labels={"nsp": np.array([i % 2])}) for i in range(4)
     ]
-    batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(made_of)], 0)
+    batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(batches)], 0)
     assert set(objective.loss(model, batch)) == set(objective.target_counts(batch)) == set(objective.terms)
     assert {"mlm_accuracy", "nsp_accuracy", "distill_soft"} <= set(objective.evaluate(model, batch))
 

@@ -45,11 +45,11 @@ def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float
 @pytest.mark.parametrize("count", ["exact", "bernoulli"])
 def test_mask_rate_is_15_percent_with_80_10_10_replacement(tokenizer: Tokenizer, count: str) -> None:
     fractions = corrupt_million(MLM(Recipe.build({"mlm": {"sampling": count}}), tokenizer), 0.15)
-    same_by_luck = 0.1 / int((~tokenizer.special).sum())  # a random token may equal the original
+    unchanged_by_chance = 0.1 / int((~tokenizer.special).sum())  # a random token may equal the original
     assert fractions["chosen"] == pytest.approx(0.15, abs=0.0015)
     assert fractions["mask"] == pytest.approx(0.8, abs=0.005)
-    assert fractions["random"] == pytest.approx(0.1 - same_by_luck, abs=0.005)
-    assert fractions["keep"] == pytest.approx(0.1 + same_by_luck, abs=0.005)
+    assert fractions["random"] == pytest.approx(0.1 - unchanged_by_chance, abs=0.005)
+    assert fractions["keep"] == pytest.approx(0.1 + unchanged_by_chance, abs=0.005)
 
 
 @pytest.mark.parametrize(("mask", "random", "keep"), [(1, 0, 0), (0.9, 0.1, 0), (0.9, 0, 0.1)])

@@ -124,10 +124,10 @@ def test_special_tokens_of_a_pair_follow_the_tokenizer_template(template: str, k
     split = documents_of([9] * 40, words=12)
     split.tokens = np.where(split.tokens == 3, t.sep, 200 + split.tokens % 40)  # bytes; none is a special token
     rows = RowDataset(split, t, seed=1, kind=kind)
-    longest = 0
+    max_length = 0
     for i in range(rows.count(64)):
         e = rows.example(0, i, StepConfig(0, 64))
-        longest = max(longest, len(e))
+        max_length = max(max_length, len(e))
         text = np.flatnonzero(e.flags)  # special tokens have no flag, and every token here starts a word
         a, b = np.split(text, np.flatnonzero(np.diff(text) > 1) + 1)
         ids, segments = t.build_inputs_with_special_tokens(e.input_ids[a].tolist(), e.input_ids[b].tolist())
@@ -135,7 +135,7 @@ def test_special_tokens_of_a_pair_follow_the_tokenizer_template(template: str, k
             ids, segments = [*e.input_ids[a], t.sep, *e.input_ids[b], t.sep], [0] * (len(a) + 1) + [1] * (len(b) + 1)
         assert e.input_ids.tolist() == ids
         assert e.token_type_ids.tolist() == segments
-    assert longest <= 64
+    assert max_length <= 64
     assert bert_equivalent_length(64, t) == {"bert": 64, "albert": 64, "roberta": 63, "t5": 65, "gpt2": 65}[template]
     assert rows.count(64) == len(split.chunks(bert_equivalent_length(64, t)))
 

@@ -35,8 +35,8 @@ def batch_of(objective: RTD, rows: range, length: int = 64):
 def test_sampling_follows_the_distribution() -> None:
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.0, 0.2]])).repeat(100_000, 1)
     noise = torch.from_numpy(np.random.default_rng(0).random(100_000, dtype=np.float32))
-    share = torch.bincount(sample(logits, noise), minlength=4) / 100_000
-    assert share.tolist() == pytest.approx([0.5, 0.3, 0.0, 0.2], abs=0.005)
+    frequencies = torch.bincount(sample(logits, noise), minlength=4) / 100_000
+    assert frequencies.tolist() == pytest.approx([0.5, 0.3, 0.0, 0.2], abs=0.005)
     top = torch.tensor([1.0 - 2**-24])
     assert int(sample(torch.zeros(1, 7), top)) == 6
 

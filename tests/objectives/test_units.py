@@ -35,8 +35,8 @@ def phrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mlm_of(unit: str, phrases: Path | str = "", **more: object) -> MLM:
-    phrases_from = {"phrases": str(phrases)} if unit == "phrase" else {}
-    return MLM(Recipe.build({"mlm": {"mask_unit": unit, **phrases_from, **more}}), TOKENIZER)
+    options = {"phrases": str(phrases)} if unit == "phrase" else {}
+    return MLM(Recipe.build({"mlm": {"mask_unit": unit, **options, **more}}), TOKENIZER)
 
 
 def words_of(flags: np.ndarray, special: np.ndarray) -> np.ndarray:
@@ -97,9 +97,11 @@ def test_span_lengths_follow_the_paper(unit: str) -> None:
         at = mlm.corrupt(example, generator("lengths", i), StepConfig(0, 512, 0.15)).labels["mlm.positions"]
         for run in np.split(words[at], np.flatnonzero(np.diff(at) > 1) + 1):
             seen[len(set(run))] += 1
-    share = seen[1:] / seen.sum()
-    assert np.abs(share - chances).max() < 0.015
-    assert share @ np.arange(1, len(share) + 1) == pytest.approx(chances @ np.arange(1, len(chances) + 1), rel=0.04)
+    frequencies = seen[1:] / seen.sum()
+    assert np.abs(frequencies - chances).max() < 0.015
+    assert frequencies @ np.arange(1, len(frequencies) + 1) == pytest.approx(
+        chances @ np.arange(1, len(chances) + 1), rel=0.04
+    )
 
 
 def test_mean_span_lengths() -> None:
@@ -156,15 +158,15 @@ def test_whole_word_masking_with_every_tokenizer(kind: str, language: str, tmp_p
     )
     rows = RowDataset(prepare(corpus, tokenizer, data, tmp_path / "store").train, tokenizer, 0)
     mlm = MLM(Recipe.build({"mlm": {"mask_unit": "word", "mask": 1, "random": 0, "keep": 0}}), tokenizer)
-    several = 0
+    multi_token = 0
     for i in range(20):
         example = rows.example(0, i % rows.count(48), StepConfig(0, 48))
         at = mlm.corrupt(example, generator(i), StepConfig(0, 48, 0.15)).labels["mlm.positions"]
         words = words_of(example.flags, tokenizer.special[example.input_ids])
         for word in set(words[at]):
             assert set(np.flatnonzero(words == word)) <= set(at.tolist())
-            several += int((words == word).sum() > 1)
-    assert several > 5
+            multi_token += int((words == word).sum() > 1)
+    assert multi_token > 5
 
 
 def test_phrases_are_masked_first(tmp_path: Path) -> None:
@@ -263,8 +265,8 @@ def test_long_text_is_sampled_for_phrases_and_fully_searched_before_raising(
     assert "occur in the 800 tokens searched; missing: 'red cat'" in some.report([text])
     only = phrases_from(text, tmp_path / "only.txt", "red cat\n")
     assert only.report([text]).startswith("1 of 1 phrases")
-    for blanks in range(8):  # also across a chunk boundary
-        shifted = Text("the " * blanks + "blue dog . " * 9 + "red cat " + "the " * 11)
+    for offset in range(8):  # also across a chunk boundary
+        shifted = Text("the " * offset + "blue dog . " * 9 + "red cat " + "the " * 11)
         assert only.missing([shifted])[0] == []
 
 

@@ -75,12 +75,12 @@ def test_span_lengths_vary_and_every_token_can_be_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "rate", "mean", "most"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
+    ("n", "rate", "mean", "max_spans"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
 )
-def test_span_masks_of_extreme_rows(n: int, rate: float, mean: float, most: int) -> None:
-    noise_mask = sample_noise_mask(n, rate, mean, most, generator(0))
+def test_span_masks_of_extreme_rows(n: int, rate: float, mean: float, max_spans: int) -> None:
+    noise_mask = sample_noise_mask(n, rate, mean, max_spans, generator(0))
     assert len(noise_mask) == n
-    assert (np.diff(noise_mask.astype(int), prepend=0) == 1).sum() <= most
+    assert (np.diff(noise_mask.astype(int), prepend=0) == 1).sum() <= max_spans
 
 
 def test_span_requires_sentinels() -> None:
@@ -104,8 +104,8 @@ def test_infill_masks_30_percent_in_poisson_spans() -> None:
         assert (out.labels["denoise.targets"] == example.input_ids).all()
         kept = [id for id in out.input_ids.tolist() if id != mask]
         where = {id: n for n, id in enumerate(example.input_ids.tolist())}
-        places = [where[id] for id in kept]
-        assert places == sorted(places), "kept tokens changed their order"
+        positions = [where[id] for id in kept]
+        assert positions == sorted(positions), "kept tokens changed their order"
         assert len(out.input_ids) <= len(example.input_ids)
         removed, total = removed + 256 - len(kept), total + 254
         # Masks between two kept neighbors: one replaces the gap, the others are zero-length spans.
@@ -123,10 +123,10 @@ def test_infill_masks_30_percent_in_poisson_spans() -> None:
             after, masks = where[id], 0
     assert removed / total == pytest.approx(0.3, abs=0.004)
     assert np.mean(words) == pytest.approx(3.0, abs=0.1)
-    share = np.bincount(words, minlength=12)[:12] / len(words)
+    frequencies = np.bincount(words, minlength=12)[:12] / len(words)
     chances, none = poisson_span_lengths(3.0)
-    assert share[0] == pytest.approx(none, abs=0.01)
-    assert np.abs(share[1:12] - (1 - none) * chances[:11]).max() < 0.02
+    assert frequencies[0] == pytest.approx(none, abs=0.01)
+    assert np.abs(frequencies[1:12] - (1 - none) * chances[:11]).max() < 0.02
 
 
 def test_permute_shuffles_sentences_within_documents() -> None:
@@ -148,8 +148,8 @@ def test_permute_shuffles_sentences_within_documents() -> None:
 
 def test_delete_and_rotate() -> None:
     example = row(0, 128)
-    gone = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).input_ids) for i in range(500)]
-    assert np.mean(gone) == pytest.approx(0.3 * 126, abs=0.1)
+    num_deleted = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).input_ids) for i in range(500)]
+    assert np.mean(num_deleted) == pytest.approx(0.3 * 126, abs=0.1)
     rotate, starts = denoise("rotate"), set()
     for i in range(300):
         ids = rotate.corrupt(example, generator(i), PHASE).input_ids

@@ -158,7 +158,7 @@ def test_report_shows_all_available_details(tmp_path: Path) -> None:
 
 
 def test_missing_sections_are_omitted(tmp_path: Path) -> None:
-    run = make(tmp_path / "begun")
+    run = make(tmp_path / "started")
     page = Page(report.write(run).read_text("utf-8"))
     assert "interrupted" in page.text and f"unmask finetune --resume {run.path}" in page.text
     assert "Scores" not in page.text.replace("Dev scores", "") and "Confusion" not in page.text
@@ -304,7 +304,7 @@ def test_real_run_has_a_report_and_a_card_with_working_code(
 
 
 def test_interrupted_run_shows_the_resume_command(tmp_path: Path) -> None:
-    run = make(tmp_path / "begun")
+    run = make(tmp_path / "started")
     summary = report.summary(run)
     assert summary["state"] == "interrupted" and summary["best"]["accuracy"] == pytest.approx(0.8)
     assert dict(facts(summary))["resume with"] == f"unmask finetune --resume {run.path}"
@@ -329,8 +329,8 @@ def test_counts_and_thresholds_have_no_interval() -> None:
             "best_f1_thresh": max(answers),
         }
 
-    reached = {"records": 50, **score(answers, records)}
-    assert set(intervals(task_with_score(score), answers, records, reached)) == {"f1"}
+    scores = {"records": 50, **score(answers, records)}
+    assert set(intervals(task_with_score(score), answers, records, scores)) == {"f1"}
 
 
 def test_scored_pairs_have_an_interval_but_ranked_pools_do_not(store: TokenStore) -> None:
@@ -340,9 +340,9 @@ def test_scored_pairs_have_an_interval_but_ranked_pools_do_not(store: TokenStore
     answers = [{"similarity": float(s), "place": 1 + n % 4} for n, s in enumerate(truth + rng.normal(0, 0.3, 40))]
     pairs = [{"text": "a", "positive": "b"} for _ in answers]
     scored = [{**record, "score": float(s)} for record, s in zip(pairs, truth)]
-    reached = task.score(answers, scored)
-    low, high = intervals(task, answers, scored, reached)["spearman"]
-    assert low < reached["spearman"] < high < 1
+    scores = task.score(answers, scored)
+    low, high = intervals(task, answers, scored, scores)["spearman"]
+    assert low < scores["spearman"] < high < 1
     assert intervals(task, answers, pairs, task.score(answers, pairs)) == {}
 
 

@@ -155,8 +155,8 @@ def test_tasks_are_sampled_by_sqrt_of_size_and_rows_are_read_in_order() -> None:
         pad = 0
 
     loaders = [LengthBucketedLoader(Rows(), [5] * n, 4, None, 0) for n in (1600, 100)]  # type: ignore[arg-type]
-    taking = MultiTaskLoader(loaders, 4, seed=3)
-    sampled = [taking.task(step) for step in range(4000)]
+    loader_of_tasks = MultiTaskLoader(loaders, 4, seed=3)
+    sampled = [loader_of_tasks.task(step) for step in range(4000)]
     assert np.mean(sampled) == pytest.approx(1 / 5, abs=0.02)
     assert sampled[:50] == [MultiTaskLoader(loaders, 4, seed=3).task(step) for step in range(50)], (
         "must depend only on seed and step"
@@ -165,8 +165,8 @@ def test_tasks_are_sampled_by_sqrt_of_size_and_rows_are_read_in_order() -> None:
     for n, loader in enumerate(loaders):
         loader.batch = lambda a, b, step_config, n=n: requested.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
     for step in range(60):
-        taking.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
-        taking.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
+        loader_of_tasks.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
+        loader_of_tasks.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
     for n in (0, 1):
         rows = [row for task, a, b in requested if task == n for row in range(a, b)]
         assert rows == list(range(len(rows)))
@@ -198,8 +198,8 @@ def test_undefined_score_is_excluded_from_the_mean(folder: Path, monkeypatch: py
 
 
 def test_each_task_keeps_its_max_dev_records_on_resume(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, max_dev_records=3))
-    monkeypatch.setattr(Tag, "SPEC", few)
+    spec = replace(Tag.SPEC, training=replace(Tag.SPEC.training, max_dev_records=3))
+    monkeypatch.setattr(Tag, "SPEC", spec)
     first = Finetune().prepare(make_recipe(recipe(folder)), Context.single_process())
     again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.single_process())
     for jobs in (first, again):

@@ -128,10 +128,10 @@ def test_classifier_is_saved_like_one_of_finetune(small: dict[str, Any], tmp_pat
     classifier = small["classifier"]
     files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
     api.finetune(small["model"], **files, steps=1, batch_size=4, max_length=32, out=tmp_path / "usual")
-    ours, usual = (
+    ours, finetuned = (
         json.loads((path / "unmask.json").read_text()) for path in (classifier, tmp_path / "usual" / "model")
     )
-    assert ours.keys() == usual.keys() and ours["task_state"].keys() == usual["task_state"].keys()
+    assert ours.keys() == finetuned.keys() and ours["task_state"].keys() == finetuned["task_state"].keys()
     task_state = ours["task_state"]
     assert task_state["labels"] == ["negative", "positive"] and task_state["pair"] is False
     assert sum(task_state["counts"]) == 80 and task_state["temperature"] > 0

@@ -191,8 +191,8 @@ def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
     return out
 
 
-@pytest.mark.parametrize(("target", "least"), [("single_label", 0.95), ("multi_label", 0.95), ("regression", 0.95)])
-def test_tfidf_learns_word_features(target: str, least: float, start: Path) -> None:
+@pytest.mark.parametrize(("target", "min_score"), [("single_label", 0.95), ("multi_label", 0.95), ("regression", 0.95)])
+def test_tfidf_learns_word_features(target: str, min_score: float, start: Path) -> None:
     train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
     recipe = Recipe.build({"task": {"classify": {"problem_type": target}}})
     tokenizer = Tokenizer.load(start)
@@ -200,7 +200,7 @@ def test_tfidf_learns_word_features(target: str, least: float, start: Path) -> N
         recipe, tokenizer, Classify.fit_state(FitContext(recipe, hf.config_of(start), tokenizer), train).task_state
     )
     (scores,) = baseline(task, train, dev, test).values()
-    assert scores[task.spec.metric()] > least, scores
+    assert scores[task.spec.metric()] > min_score, scores
     assert LinearModel.fit(task.task_state, train).regularization
     (few,) = baseline(task, train[:8], [], test).values()  # too few for cross-validation
     assert task.spec.metric() in few

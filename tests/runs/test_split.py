@@ -25,9 +25,9 @@ def task_of(name: str, **task_state: Any) -> Task:
     return TASKS[name](Recipe.build({"task": {"name": name}}), TOKENIZER, {"length": 32, **task_state})
 
 
-def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list[Row], list[Row]]:
+def split(task: Task, records: list[Row], fraction: float, seed: int) -> tuple[list[Row], list[Row]]:
     strata = task.fit_state(FitContext(task.recipe, preset("bert-tiny"), TOKENIZER), records, task.task_state).strata
-    return labels_split.split(task.SPEC, records, strata or [""] * len(records), share, seed)
+    return labels_split.split(task.SPEC, records, strata or [""] * len(records), fraction, seed)
 
 
 def classify(labels: list[str]) -> tuple[Task, list[Row]]:
@@ -56,8 +56,8 @@ def test_dev_fraction_holds_for_many_labels_with_few_records(labels: int, each: 
 def test_dev_set_is_never_empty_and_never_all_records() -> None:
     for count in range(2, 40):
         task, records = classify([f"l{n % 7}" for n in range(count)])
-        for share in (0.001, 0.1, 0.5, 0.999):
-            train, dev = split(task, records, share, 1)
+        for fraction in (0.001, 0.1, 0.5, 0.999):
+            train, dev = split(task, records, fraction, 1)
             assert train and dev
 
 

@@ -115,9 +115,9 @@ def test_regression_keeps_the_scale_of_the_initial_model(start: Path, tmp_path: 
 
 
 def test_single_output_head_is_reused_for_regression_only_if_it_was_regression(start: Path, tmp_path: Path) -> None:
-    several = prepare(start, write(tmp_path / "a.jsonl", label=[["x"] * (n % 2) for n in range(30)]))
+    multi_label = prepare(start, write(tmp_path / "a.jsonl", label=[["x"] * (n % 2) for n in range(30)]))
     number = prepare(
-        saved(several, tmp_path / "several"), write(tmp_path / "b.jsonl", label=[n / 7 for n in range(30)])
+        saved(multi_label, tmp_path / "several"), write(tmp_path / "b.jsonl", label=[n / 7 for n in range(30)])
     )
     assert isinstance(number.task.target_type, targets.Regression)  # type: ignore[attr-defined]
     assert any("initialized randomly" in note for note in number.notes)

@@ -82,8 +82,8 @@ def server(*arguments: str, verb: str = "serve", **environment: str) -> Iterator
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
     ) as process:
         output: list[str] = []
-        complained: list[str] = []
-        threading.Thread(target=_gather, args=(process.stderr, complained), daemon=True).start()
+        errors: list[str] = []
+        threading.Thread(target=_gather, args=(process.stderr, errors), daemon=True).start()
         try:
             assert process.stdout
             for line in process.stdout:
@@ -91,11 +91,11 @@ def server(*arguments: str, verb: str = "serve", **environment: str) -> Iterator
                 if "Ctrl-C" in line:
                     break
             else:
-                raise AssertionError(f"it did not start: {''.join(output)}{''.join(complained)}")
+                raise AssertionError(f"it did not start: {''.join(output)}{''.join(errors)}")
             match = re.search(r"http://\S+", output[0])
             assert match, output
             threading.Thread(target=_gather, args=(process.stdout, output), daemon=True).start()
-            yield Server(match[0], process, output, complained)
+            yield Server(match[0], process, output, errors)
         finally:
             if process.poll() is None:
                 process.kill()

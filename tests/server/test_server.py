@@ -99,8 +99,8 @@ def test_hub_client_answers(task: str, running: Server, alone) -> None:
     predicted = client(running, "answer", task).question_answering("where ?", FACTS[0])
     ours = alone("answer").answer("where ?", FACTS[0])
     assert (predicted.answer, predicted.start, predicted.end) == (ours["answer"], ours["start"], ours["end"])
-    several = client(running, "answer", task).question_answering("where ?", FACTS[0], top_k=2)
-    assert isinstance(several, list) and len(several) == 2 and several[0].answer == predicted.answer
+    top_two = client(running, "answer", task).question_answering("where ?", FACTS[0], top_k=2)
+    assert isinstance(top_two, list) and len(top_two) == 2 and top_two[0].answer == predicted.answer
 
 
 @pytest.mark.parametrize("task", ["", "feature-extraction"])
@@ -120,13 +120,13 @@ def test_hub_client_compares_sentences(task: str, running: Server, alone) -> Non
 
 @pytest.mark.parametrize("task", ["", "text-generation"])
 def test_hub_client_generates(task: str, running: Server, alone) -> None:
-    asking = client(running, "gpt", task)
+    hub = client(running, "gpt", task)
     new = alone("gpt").generate("Ann lives", max_new_tokens=5).generated_text
-    assert asking.text_generation("Ann lives", max_new_tokens=5) == new
-    assert asking.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
-    sampled = [asking.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
+    assert hub.text_generation("Ann lives", max_new_tokens=5) == new
+    assert hub.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
+    sampled = [hub.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
     assert sampled[0] == sampled[1] != sampled[2]
-    assert asking.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == sampled[0]  # top_p implies sampling
+    assert hub.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == sampled[0]  # top_p implies sampling
 
 
 @pytest.mark.parametrize(("task", "method", "key"), [("summarization", "summarization", "summary_text"), ("translation", "translation", "translation_text")])  # fmt: skip
@@ -146,21 +146,21 @@ def test_hub_client_shows_the_error_message(running: Server) -> None:
 
 
 def test_openai_client(running: Server, alone) -> None:
-    asking = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
-    assert "embed" in [model.id for model in asking.models.list()]
+    openai_client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+    assert "embed" in [model.id for model in openai_client.models.list()]
     ours = alone("embed").embed(FACTS[:3])
-    response = asking.embeddings.create(model="embed", input=FACTS[:3])  # requests base64 and decodes it
+    response = openai_client.embeddings.create(model="embed", input=FACTS[:3])  # requests base64 and decodes it
     assert gap([row.embedding for row in response.data], ours) <= 1e-5
     assert [row.index for row in response.data] == [0, 1, 2]
     assert response.usage.prompt_tokens == sum(len(e) for e in alone("embed").tokenizer.encode_batch(FACTS[:3]))
-    floats = asking.embeddings.create(model="embed", input=FACTS[0], encoding_format="float", dimensions=8)
+    floats = openai_client.embeddings.create(model="embed", input=FACTS[0], encoding_format="float", dimensions=8)
     short = ours[0][:8] / np.linalg.norm(ours[0][:8])
     assert gap(floats.data[0].embedding, short) <= 1e-5
     with pytest.raises(openai.NotFoundError, match="no model 'other'") as caught:
-        asking.embeddings.create(model="other", input="a")
+        openai_client.embeddings.create(model="other", input="a")
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.UnprocessableEntityError, match="token ids"):
-        asking.embeddings.create(model="embed", input=[1, 2, 3])
+        openai_client.embeddings.create(model="embed", input=[1, 2, 3])
 
 
 def test_base64_is_little_endian_float32(running: Server) -> None:
@@ -220,7 +220,7 @@ def test_long_text_raises_or_is_truncated(running: Server) -> None:
 
 
 def test_long_text_is_truncated_at_either_end(running: Server, alone) -> None:
-    words = [f"{name} lives in {town}" for name in ("Ann", "Ben", "Cleo") for town in ("Rome", "Oslo", "Bonn")]
+    words = [f"{name} lives in {city}" for name in ("Ann", "Ben", "Cleo") for city in ("Rome", "Oslo", "Bonn")]
     long = " ".join(words * 4)
     right, left = (
         post(running, "/models/mlm/pipeline/feature-extraction", {"inputs": long, "truncate": True, **more})

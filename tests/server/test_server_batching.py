@@ -58,7 +58,8 @@ def together(batcher: RecordingBatcher, *requests: tuple) -> list[Any]:
         first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
         waiting = [
-            asyncio.ensure_future(batcher.submit(m, how, *args, **settings)) for m, how, args, settings in requests
+            asyncio.ensure_future(batcher.submit(m, method, *args, **settings))
+            for m, method, args, settings in requests
         ]
         await asyncio.sleep(0.05)
         batcher.open.set()
@@ -71,7 +72,7 @@ def together(batcher: RecordingBatcher, *requests: tuple) -> list[Any]:
 def test_pending_requests_are_computed_in_one_call(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models)
     results = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
-    assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
+    assert [method for method, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
     assert gap(results, models["mlm"].embed(FACTS)) <= 1e-5
     assert batcher.pending_tokens == 0
 
@@ -130,7 +131,7 @@ def test_batches_are_limited_in_tokens_and_methods_alternate(models: dict[str, P
     batcher = RecordingBatcher(models, Limits(max_batch_tokens=40))
     results = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
     assert gap(results[0], models["mlm"].embed(FACTS)) <= 1e-5
-    calls = [how for how, _ in batcher.made]
+    calls = [method for method, _ in batcher.made]
     assert len(calls) > 4 and calls.index("score") == 2  # not after all embed requests
     assert all(len(items) <= 5 for _, items in batcher.made)
 
@@ -150,7 +151,7 @@ def test_sampled_texts_do_not_depend_on_the_batch(models: dict[str, Predictor]) 
 
 
 @pytest.mark.parametrize(
-    ("limits", "status", "ask"),
+    ("limits", "status", "submit"),
     [
         (Limits(max_inputs=3), 413, lambda b: b.submit("mlm", "embed", FACTS)),
         (Limits(max_request_tokens=50), 413, lambda b: b.submit("mlm", "embed", FACTS)),
@@ -164,9 +165,11 @@ def test_sampled_texts_do_not_depend_on_the_batch(models: dict[str, Predictor]) 
     ],
     ids=["inputs", "tokens", "score", "beams", "model"],
 )
-def test_requests_over_a_limit_raise(models: dict[str, Predictor], limits: Limits, status: int, ask: Callable) -> None:
+def test_requests_over_a_limit_raise(
+    models: dict[str, Predictor], limits: Limits, status: int, submit: Callable
+) -> None:
     with pytest.raises(RequestError) as caught:
-        asyncio.run(ask(Batcher(models, limits, Metrics())))
+        asyncio.run(submit(Batcher(models, limits, Metrics())))
     assert caught.value.status == status and caught.value.expected
 
 
@@ -201,9 +204,9 @@ def test_cancelled_pending_requests_are_not_computed(models: dict[str, Predictor
     async def main() -> None:
         first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
-        gone, kept = (asyncio.ensure_future(batcher.submit("mlm", "embed", text)) for text in ("gone", "kept"))
+        cancelled, kept = (asyncio.ensure_future(batcher.submit("mlm", "embed", text)) for text in ("gone", "kept"))
         await asyncio.sleep(0.05)
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0)
         batcher.open.set()
         await asyncio.gather(first, kept)
@@ -216,9 +219,9 @@ def test_event_loop_is_not_blocked_by_a_forward_pass(models: dict[str, Predictor
     batcher = RecordingBatcher(models)
 
     async def main() -> int:
-        asking = asyncio.ensure_future(batcher.submit("mlm", "embed", "Ann"))
+        request = asyncio.ensure_future(batcher.submit("mlm", "embed", "Ann"))
         ticks = 0
-        while not asking.done():
+        while not request.done():
             await asyncio.sleep(0.01)
             ticks += 1
             if ticks == 10:
@@ -228,13 +231,13 @@ def test_event_loop_is_not_blocked_by_a_forward_pass(models: dict[str, Predictor
     assert asyncio.run(main()) >= 10
 
 
-def record_forward_passes(models: dict[str, Predictor], batcher: Batcher, began: threading.Event) -> list[int]:
+def record_forward_passes(models: dict[str, Predictor], batcher: Batcher, started: threading.Event) -> list[int]:
     """Make every forward pass take at least 20 ms, and record the threads that ran one."""
     log: list[int] = []
 
     def take() -> AbstractContextManager[None]:
         log.append(threading.get_ident())
-        began.set()
+        started.set()
         time.sleep(0.02)
         return batcher.lock.acquire()
 
@@ -249,12 +252,12 @@ LONG = {"max_new_tokens": 50, "min_new_tokens": 50}  # one forward pass per toke
 def test_long_request_does_not_block_a_short_one(models: dict[str, Predictor]) -> None:
     batcher = Batcher(models, Limits(max_batch_tokens=40), Metrics())
     batcher.long_call_seconds = 0.05
-    began = threading.Event()
-    log = record_forward_passes(models, batcher, began)
+    started = threading.Event()
+    log = record_forward_passes(models, batcher, started)
 
     async def main() -> None:
         long = [asyncio.ensure_future(batcher.submit("gpt", "generate", "Ann", **LONG)) for _ in range(NUM_WORKERS + 2)]
-        await asyncio.to_thread(began.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         await asyncio.sleep(0.3)  # by now the maximum number of long requests is running
         for text in ("Ben", "Cid"):
             assert (await batcher.submit("mlm", "embed", text)).shape == (32,)
@@ -269,12 +272,12 @@ def test_long_request_does_not_block_a_short_one(models: dict[str, Predictor]) -
 
 def test_cancelled_running_request_is_aborted(models: dict[str, Predictor]) -> None:
     batcher = Batcher(models, DEFAULT, Metrics())
-    began = threading.Event()
-    log = record_forward_passes(models, batcher, began)
+    started = threading.Event()
+    log = record_forward_passes(models, batcher, started)
 
     async def main() -> None:
         long = asyncio.ensure_future(batcher.submit("gpt", "generate", "Ann", **LONG))
-        await asyncio.to_thread(began.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         long.cancel()
         await asyncio.gather(long, return_exceptions=True)
         while batcher.running:

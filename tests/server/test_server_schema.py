@@ -66,9 +66,9 @@ def test_5000_requests_cause_no_server_error(running: Server, tmp_path: Path) ->
 def test_openapi_schema_is_complete(running: Server) -> None:
     spec = httpx.get(f"{running.url}/openapi.json").json()
     for path, verbs in spec["paths"].items():
-        for verb, about in verbs.items():
-            assert about["summary"] and about["operationId"] and about["tags"], (path, verb)
-            assert "HTTPValidationError" not in json.dumps(about), path
+        for verb, operation in verbs.items():
+            assert operation["summary"] and operation["operationId"] and operation["tags"], (path, verb)
+            assert "HTTPValidationError" not in json.dumps(operation), path
     assert len({a["operationId"] for verbs in spec["paths"].values() for a in verbs.values()}) == sum(
         len(verbs) for verbs in spec["paths"].values()
     )

@@ -97,10 +97,10 @@ def test_both_languages_have_the_same_keys_and_placeholders() -> None:
     assert list(english) == list(chinese)
     for key, text in english.items():
         assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", chinese[key])), key
-    alike = [
+    untranslated = [
         key for key, text in chinese.items() if re.search("[a-z]{4}", text) and not re.search("[\u4e00-\u9fff]", text)
     ]
-    assert set(alike) <= {"switch.language", "keys.send", "look.value"}
+    assert set(untranslated) <= {"switch.language", "keys.send", "look.value"}
 
 
 def test_translation_keys_are_all_used_and_all_defined() -> None:
@@ -151,7 +151,7 @@ def test_attention_is_returned_as_bytes(page: Page) -> None:
 def test_embeddings_of_a_word_in_many_sentences(page: Page) -> None:
     texts = [f"{name} lives in Rome ." for name in ("Ann", "Ben", "Cleo")]
     response = page.ask("word", word="LIVES", sentences=[texts[0], "nothing of it", *texts[1:]], layer=1)
-    assert [place["number"] for place in response["occurrences"]] == [0, 2, 3] and np.array(
+    assert [occurrence["number"] for occurrence in response["occurrences"]] == [0, 2, 3] and np.array(
         response["points"]
     ).shape == (
         3,

@@ -56,11 +56,11 @@ def listing(root: Path) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in answer.json()["runs"]}
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_broken_run_is_listed_with_the_reason(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_run_is_listed_with_the_reason(tmp_path: Path, case: str) -> None:
     make(tmp_path, "good", [step(1)])
     bad = make(tmp_path, "bad", [step(1)])
-    file, text, words = BROKEN[what]
+    file, text, words = BROKEN[case]
     (bad / file).write_text(text, "utf-8", "surrogateescape")
     listed = listing(tmp_path)
     assert listed["good"]["state"] == "interrupted" and "problem" not in listed["good"]
@@ -68,10 +68,10 @@ def test_broken_run_is_listed_with_the_reason(tmp_path: Path, what: str) -> None
     assert str(tmp_path) not in listed["bad"]["problem"]  # paths of the machine are not disclosed
 
 
-@pytest.mark.parametrize("what", STRANGE)
-def test_unexpected_values_do_not_break_the_listing(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("case", STRANGE)
+def test_unexpected_values_do_not_break_the_listing(tmp_path: Path, case: str) -> None:
     make(tmp_path, "good", [step(1)])
-    file, text = STRANGE[what]
+    file, text = STRANGE[case]
     (make(tmp_path, "bad", [step(1)]) / file).write_text(text)
     assert set(listing(tmp_path)) == {"good", "bad"}
     client = TestClient(make_app({}, allowed_hosts=None, runs=tmp_path))

@@ -106,9 +106,9 @@ def test_run_names_cannot_escape_the_folder(root: Path, name: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     runs = Runs(root)
     assert [entry["name"] for entry in runs.entries()] == ["a"]
-    for ask in (runs.details, runs.log, runs.batch, runs.report):
+    for read in (runs.details, runs.log, runs.batch, runs.report):
         with pytest.raises(UserError, match="no run"):
-            ask(name)
+            read(name)
 
 
 def test_symlink_out_of_the_folder_raises(root: Path) -> None:
@@ -119,9 +119,9 @@ def test_symlink_out_of_the_folder_raises(root: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(secret)
     runs = Runs(root)
-    for ask in (runs.log, runs.report, runs.details):
+    for read in (runs.log, runs.report, runs.details):
         with pytest.raises(UserError, match="leads out"):
-            ask("a")
+            read("a")
     assert "leads out" in runs.entries()[0]["problem"]
 
 

@@ -56,13 +56,13 @@ def record(question: str, context: str, text: str = "", **more: Any) -> dict[str
     } | more
 
 
-def perfect(task: Answer, r: dict[str, Any], sure: float = 9.0) -> list[dict[str, Any]]:
+def perfect(task: Answer, r: dict[str, Any], logit: float = 9.0) -> list[dict[str, Any]]:
     """Decode the output of a model that predicts exactly the labels."""
     rows = task.encode(r)
     values = []
     for row in rows:
         logits = np.zeros((len(row), 2), np.float32)
-        logits[row.labels["start.targets"][0], 0] = logits[row.labels["end.targets"][0], 1] = sure
+        logits[row.labels["start.targets"][0], 0] = logits[row.labels["end.targets"][0], 1] = logit
         values.append(logits)
     return task.decode(Outputs(values, rows, np.zeros(len(rows), int)))
 
@@ -149,32 +149,31 @@ def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
     rows = task.encode(record("Who?", context), labeled=False)
     assert len(rows) == len(logits)
     full = []
-    for row, reference_outputs in zip(rows, logits):
+    for row, context_logits in zip(rows, logits):
         values = np.full((len(row), 2), -5.0, np.float32)
-        values[0] = reference_outputs[0]
-        values[row.metadata.first_position : row.metadata.first_position + len(reference_outputs) - 1] = (
-            reference_outputs[1:]
-        )
+        values[0] = context_logits[0]
+        first = row.metadata.first_position
+        values[first : first + len(context_logits) - 1] = context_logits[1:]
         full.append(values)
     return Outputs(full, rows, np.zeros(len(rows), int))
 
 
 def test_no_answer_uses_the_threshold_and_the_smallest_null_score() -> None:
     task = task_of(tokenizer_of("char"), 64, max_answer_length=2)
-    reference_outputs = np.full((5, 2), -3.0)
-    reference_outputs[0], reference_outputs[1, 0], reference_outputs[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
-    (answer,) = task.decode(outputs_of(task, "abcd", [reference_outputs]))
+    values = np.full((5, 2), -3.0)
+    values[0], values[1, 0], values[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
+    (answer,) = task.decode(outputs_of(task, "abcd", [values]))
     assert (answer["answer"], answer["start"], answer["end"]) == ("", None, None)
     assert answer["score"] == pytest.approx(-0.5) and answer["candidates"][0]["answer"] == "ab"
     assert 0.5 < answer["probability"] < 1 and len(answer["candidates"]) == 3
     task.task_state["threshold"] = 0.5
-    assert task.decode(outputs_of(task, "abcd", [reference_outputs]))[0]["answer"] == "ab"
+    assert task.decode(outputs_of(task, "abcd", [values]))[0]["answer"] == "ab"
     task.task_state["threshold"] = None  # never
-    (answer,) = task.decode(outputs_of(task, "abcd", [reference_outputs]))
-    shares = np.exp(
-        [reference_outputs[1 + s, 0] + reference_outputs[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))]
+    (answer,) = task.decode(outputs_of(task, "abcd", [values]))
+    probabilities = np.exp([values[1 + s, 0] + values[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
+    assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(
+        probabilities.max() / probabilities.sum()
     )
-    assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(shares.max() / shares.sum())
     short = task_of(tokenizer_of("char"), 12, max_answer_length=2, doc_stride=1)
     rows = short.encode(record("Who?", "abcdefgh"), labeled=False)
     values = [np.zeros((len(row), 2), np.float32) for row in rows]
@@ -221,11 +220,13 @@ def test_threshold_is_tuned_on_answerable_and_unanswerable_questions() -> None:
 
 def test_task_state_is_fitted_on_the_records() -> None:
     config = preset("bert-tiny", vocab_size=50)
-    some, none = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
-    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some]).task_state["threshold"] is None
-    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some, none]).task_state["none"]
+    answerable, unanswerable = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
+    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [answerable]).task_state["threshold"] is None
+    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [answerable, unanswerable]).task_state["none"]
     forced = Recipe.build({}, ["task.answer.allow_no_answer=no"])
-    assert not Answer.fit_state(FitContext(forced, config, tokenizer_of()), [some, none]).task_state["none"]
+    assert not Answer.fit_state(FitContext(forced, config, tokenizer_of()), [answerable, unanswerable]).task_state[
+        "none"
+    ]
     task_state = Answer.fit_state(
         FitContext(Recipe(), config, tokenizer_of()), [record("在哪里？", "法国", "法国")]
     ).task_state
@@ -256,15 +257,15 @@ def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
     if template:  # transformers assigns different positions to padding, so compare rows without padding
         rows = [row for row in rows if len(row) == 40]
     batch = collate(rows, tokenizer.pad)
-    there = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    assert rows and bool(there.all()) == bool(template)
+    mask = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    assert rows and bool(mask.all()) == bool(template)
     objective = objective_of(task)
     counts, terms = objective.target_counts(batch), objective.loss(model, batch)
     loss = sum(objective.weights[k] * float(total.detach()) / counts[k] for k, (total, _) in terms.items())
     theirs.eval()
 
-    def reference_outputs(batch: Any, there: torch.Tensor) -> Any:
-        inputs = {"input_ids": batch.input_ids, "attention_mask": there.long()}
+    def reference_outputs(batch: Any, mask: torch.Tensor) -> Any:
+        inputs = {"input_ids": batch.input_ids, "attention_mask": mask.long()}
         if config.segments > 1 and batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
         return theirs(
@@ -272,12 +273,12 @@ def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
         )
 
     with torch.no_grad():
-        out, ours = reference_outputs(batch, there), task.forward(model.eval(), batch)
+        out, ours = reference_outputs(batch, mask), task.forward(model.eval(), batch)
         alone = [collate([row], tokenizer.pad) for row in rows]  # their softmax includes padding
         expected = np.mean([float(reference_outputs(row, torch.ones_like(row.input_ids)).loss) for row in alone])
     assert loss == near(expected, 1e-5)
-    assert gap(ours[..., 0][there], out.start_logits[there]) < 1e-4
-    assert gap(ours[..., 1][there], out.end_logits[there]) < 1e-4
+    assert gap(ours[..., 0][mask], out.start_logits[mask]) < 1e-4
+    assert gap(ours[..., 1][mask], out.end_logits[mask]) < 1e-4
 
 
 # ---------------------------------------------------------------------------------------------------------- end to end
@@ -337,8 +338,8 @@ def test_saved_model_answers_the_same_in_python_cli_and_transformers(tmp_path: P
     with torch.no_grad():
         out = theirs.eval()(input_ids=batch.input_ids, token_type_ids=batch.token_type_ids)
     s, e = int(out.start_logits.argmax()), int(out.end_logits.argmax())
-    places = row.metadata.offsets
-    assert context[places[s - row.metadata.first_position][0] : places[e - row.metadata.first_position][1]] == "Paris"
+    offsets = row.metadata.offsets
+    assert context[offsets[s - row.metadata.first_position][0] : offsets[e - row.metadata.first_position][1]] == "Paris"
     null = out.start_logits[0, 0] + out.end_logits[0, 0]
     assert answer["score"] == near(float(out.start_logits[0, s] + out.end_logits[0, e] - null), 1e-4)
 

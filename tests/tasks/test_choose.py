@@ -179,7 +179,7 @@ def test_decoding_and_scores() -> None:
     task = task_of(tokenizer_of())
     records = records_of(2, 4, 3)
     rows = [task.encode(r, labeled=False) for r in records]
-    flat = [row for several in rows for row in several]
+    flat = [row for group in rows for row in group]
     values = [np.float32(v) for v in (0, 1, 5, 2, 3, 1, 0.5, 0.5, 0.5)]
     answers = task.decode(Outputs(values, flat, np.repeat(np.arange(3), [2, 4, 3])))  # type: ignore[arg-type]
     assert [a["choice"] for a in answers] == [1, 0, 0] and answers[1]["answer"] == records[1]["choices"][0]
@@ -223,8 +223,8 @@ def test_each_record_has_its_own_softmax_for_any_number_of_choices() -> None:
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("choose",)).init(0).eval()
     task, records = task_of(tokenizer), records_of(2, 4, 3)
 
-    def loss(of: list[dict[str, Any]]) -> torch.Tensor:
-        return objective_of(task).loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))[
+    def loss(examples: list[dict[str, Any]]) -> torch.Tensor:
+        return objective_of(task).loss(model, collate([e for r in examples for e in task.encode(r)], tokenizer.pad))[
             "choose"
         ][0]
 
@@ -285,7 +285,9 @@ def test_saved_model_chooses_the_same_in_python_cli_and_transformers(tmp_path: P
         p.tokenizer.pad,
     )
     with torch.no_grad():
-        shares = theirs(input_ids=batch.input_ids[None], token_type_ids=batch.token_type_ids[None]).logits.softmax(-1)  # type: ignore[index]
-    assert shares[0].tolist() == near(answer["scores"], 1e-5)
+        probabilities = theirs(
+            input_ids=batch.input_ids[None], token_type_ids=batch.token_type_ids[None]
+        ).logits.softmax(-1)  # type: ignore[index]
+    assert probabilities[0].tolist() == near(answer["scores"], 1e-5)
     with pytest.raises(UserError, match="1 choices"):
         p.choose("a", ["b"])

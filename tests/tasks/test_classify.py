@@ -74,8 +74,8 @@ def test_token_masks_are_resampled_and_never_special_tokens(store: TokenStore) -
         {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labeled=False
     )
     outs = [objective_of(task).corrupt(row, np.random.default_rng(n), StepConfig(0, 64)) for n in range(200)]
-    share = np.mean([(o.input_ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
-    assert share == pytest.approx(0.25, abs=0.02)
+    fraction = np.mean([(o.input_ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
+    assert fraction == pytest.approx(0.25, abs=0.02)
     assert all(o.input_ids[0] == store.tokenizer.cls and o.input_ids[-1] == store.tokenizer.sep for o in outs)
     assert len({o.input_ids.tobytes() for o in outs}) == 200
     assert (
@@ -154,13 +154,13 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("target", "problem", "least"), [
+@pytest.mark.parametrize(("target", "problem", "min_score"), [
     ("single_label", "single_label_classification", 0.99),
     ("multi_label", "multi_label_classification", 0.97),
     ("regression", "regression", 0.97),
 ])  # fmt: skip
 def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
-    target: str, problem: str, least: float, start: Path, tmp_path: Path
+    target: str, problem: str, min_score: float, start: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "train.jsonl", rows_of(target))
     dev = write(tmp_path / "dev.jsonl", rows_of(target, 48, 72))
@@ -170,10 +170,10 @@ def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
     results = run.results()
     assert job.recipe.task.classify.problem_type == target
     records, metric = job.sets.train, results["metric"]
-    assert job.task.score(job.task.predict(job.model, records), records)[metric] > least
+    assert job.task.score(job.task.predict(job.model, records), records)[metric] > min_score
     assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
-    here, there = job.task.predict(job.model, records), load(run.model).predict(records)
-    assert here == there  # bit-exact
+    direct, reloaded = job.task.predict(job.model, records), load(run.model).predict(records)
+    assert direct == reloaded  # bit-exact
     raw = json.loads((run.model / "config.json").read_text())
     assert raw["problem_type"] == problem
     theirs, loading_info = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
@@ -189,8 +189,8 @@ def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
     ours = np.stack(job.task.compute_outputs(job.model, records[:8]).values)
     assert logits == near(ours, 1e-4)
     if target == "regression":  # the logit is the prediction, in the units of the file
-        assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
-        assert abs(here[7]["value"] - records[7]["label"]) < 250
+        assert logits[:, 0] == pytest.approx([a["value"] for a in direct[:8]], rel=1e-5)
+        assert abs(direct[7]["value"] - records[7]["label"]) < 250
     else:
         t = job.task.task_state["temperature"]
         p = (
@@ -198,7 +198,7 @@ def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
             if target == "single_label"
             else torch.from_numpy(logits / t).sigmoid()
         )
-        assert [list(a["scores"].values()) for a in here[:8]] == [near(x, 1e-5) for x in p.tolist()]
+        assert [list(a["scores"].values()) for a in direct[:8]] == [near(x, 1e-5) for x in p.tolist()]
     (run.model / "unmask.json").unlink()  # the problem_type of a folder from elsewhere gives the target
     task = load(run.model).task
     assert isinstance(task, Classify) and type(task.target_type) is targets.TARGETS[target]
@@ -232,17 +232,20 @@ def test_losses_match_torch_and_rare_labels_have_larger_weights() -> None:
         terms.CrossEntropy(logits=logits, targets=torch.tensor([1, 0]), class_weights=one.weights).loss()
     ) == pytest.approx(float(each[0] * 2 + each[1] * 0.5))
     assert one.metric == "macro_f1" and targets.SingleLabel({"labels": ["x", "y"]}).metric == "accuracy"
-    several = targets.MultiLabel({"labels": ["x", "y"]})
-    aims = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    multi_label = targets.MultiLabel({"labels": ["x", "y"]})
+    multi_targets = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     p = logits.sigmoid()
-    bce = -(aims * p.log() + (1 - aims) * (1 - p).log()).sum()  # over labels and rows
-    assert float(terms.BinaryCrossEntropy(logits=logits, targets=aims).loss()) == pytest.approx(float(bce))
-    assert several.encode_target({"label": []}).tolist() == [[0.0, 0.0]] and several.stratify_key({"label": []}) == ""
-    number = targets.Regression({"labels": ["value"], "mean": 10.0, "sd": 2.0})
-    aimed = torch.from_numpy(np.concatenate([number.encode_target({"label": x}) for x in (12.0, 10.0)]))
-    assert float(terms.SquaredError(logits=torch.tensor([[0.0], [3.0]]), targets=aimed).loss()) == pytest.approx(
-        1.0 + 9.0
+    bce = -(multi_targets * p.log() + (1 - multi_targets) * (1 - p).log()).sum()  # over labels and rows
+    assert float(terms.BinaryCrossEntropy(logits=logits, targets=multi_targets).loss()) == pytest.approx(float(bce))
+    assert (
+        multi_label.encode_target({"label": []}).tolist() == [[0.0, 0.0]]
+        and multi_label.stratify_key({"label": []}) == ""
     )
+    number = targets.Regression({"labels": ["value"], "mean": 10.0, "sd": 2.0})
+    number_targets = torch.from_numpy(np.concatenate([number.encode_target({"label": x}) for x in (12.0, 10.0)]))
+    assert float(
+        terms.SquaredError(logits=torch.tensor([[0.0], [3.0]]), targets=number_targets).loss()
+    ) == pytest.approx(1.0 + 9.0)
     assert number.decode(np.array([[1.5]])) == [{"value": 13.0}]
 
 
@@ -292,11 +295,11 @@ def test_details_contain_the_errors() -> None:
 def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], str]:
     findings: list[Finding] = []
     source: Source = open_source(str(path), findings)
-    settled = Classify.SPEC.data_format.resolve_auto([source], settings)
+    resolved = Classify.SPEC.data_format.resolve_auto([source], settings)
     return (
-        [r["label"] for r in Classify.SPEC.data_format.read(source, settled, findings)],
+        [r["label"] for r in Classify.SPEC.data_format.read(source, resolved, findings)],
         findings,
-        settled.classify.problem_type,
+        resolved.classify.problem_type,
     )
 
 

@@ -111,13 +111,13 @@ def test_task_of_scored_pairs_is_ambiguous(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,1\n")
     with pytest.raises(UserError, match="classify and embed both match"):
         pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
-    for name, text, fits in (
+    for name, text, expected in (
         ("label.csv", "sentence1,sentence2,label\na,b,1\n", "classify"),
         ("pairs.csv", "anchor,positive\na,b\n", "embed"),
         ("plain.txt", "a list of numbers is here\nand there is a tuple of things\n", "embed"),
     ):
         (tmp_path / name).write_text(text)
-        assert pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == fits
+        assert pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == expected
 
 
 def test_mixed_record_types_and_simcse_without_dropout_raise() -> None:
@@ -155,7 +155,7 @@ def naive(unit: torch.Tensor, rows: list[tuple[int, str, int]], temperature: flo
 def test_in_batch_loss_matches_its_definition_and_excludes_equal_texts() -> None:
     rng = np.random.default_rng(0)
     for n in range(200):
-        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # few texts, so many are equal
+        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # with few texts, many are equal
         rows: list[tuple[int, str, int]] = []
         for record in range(int(rng.integers(1, 7))):
             rows += [(0, str(rng.choice(texts)), record), (1, str(rng.choice(texts)), record)]
@@ -228,8 +228,8 @@ def test_ranks_match_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
             contrastive, "MAX_COSINES", int(rng.choice([1, 2 * n + 1, 2**22]))
         )  # one row at a time, two, all
         assert contrastive.retrieval_ranks(a, b, queries, texts) == expected
-    alike = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
-    assert alike == [5] * 5  # a model with one vector for all inputs retrieves nothing
+    ranks = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
+    assert ranks == [5] * 5  # a model with one vector for all inputs retrieves nothing
 
 
 def test_ranks_do_not_depend_on_the_chunk_size(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,10 +265,10 @@ def test_trained_model_loads_in_sentence_transformers(base: Path, tmp_path: Path
         overrides=["task.embed.matryoshka_dims=[8]"],
         out=tmp_path / "run",
     )
-    results, reached = run.read_json("results.json"), unmask.evaluate(run.path, train)
-    assert results["task"] == "embed" and results["metric"] == reached["metric"] == "mrr"
+    results, scores = run.read_json("results.json"), unmask.evaluate(run.path, train)
+    assert results["task"] == "embed" and results["metric"] == scores["metric"] == "mrr"
     assert {"mrr", "mrr@8", "recall@1"} < set(results["dev"])
-    assert reached["mrr"] > 0.8 and reached["mrr@8"] > 0.5 and reached["recall@10"] > 0.9
+    assert scores["mrr"] > 0.8 and scores["mrr@8"] > 0.5 and scores["recall@10"] > 0.9
     texts = [p["anchor"] for p in PAIRS[:7]] + ["a", "the list of strings and numbers"]
     ours, theirs = unmask.load(run.path), SentenceTransformer(str(run.model), device="cpu")
     assert gap(ours.embed(texts), theirs.encode(texts)) <= 1e-5
@@ -310,8 +310,8 @@ def test_training_on_scored_pairs_and_plain_text(base: Path, tmp_path: Path) -> 
     ]
     scored = lines(tmp_path / "scored.jsonl", rows)
     run = unmask.finetune(base, task="embed", train=scored, epochs=12, batch_size=25, lr=3e-3, out=tmp_path / "s")
-    reached = unmask.evaluate(run.path, scored)
-    assert reached["metric"] == run.read_json("results.json")["metric"] == "spearman" and reached["spearman"] > 0.6
+    scores = unmask.evaluate(run.path, scored)
+    assert scores["metric"] == run.read_json("results.json")["metric"] == "spearman" and scores["spearman"] > 0.6
     (tmp_path / "plain.txt").write_text("\n".join(p["anchor"] + " and more words" for p in PAIRS))
     run = unmask.finetune(
         base,

@@ -229,13 +229,13 @@ def test_long_texts_are_truncated_and_counted_or_raise(name: str, tmp_path: Path
     )
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # a truncated target has no end token
     prompt_length = len(task.prompt(record)[0])
-    most = hf.config_of(tmp_path / "m").max_positions
+    max_positions = hf.config_of(tmp_path / "m").max_positions
     assert prompt_length == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
     assert (
-        f"--max-length {most} reads more" in task.windowing.tally.note_lines()[0]
+        f"--max-length {max_positions} reads more" in task.windowing.tally.note_lines()[0]
         and "max_new_tokens=… allows more" in task.windowing.tally.note_lines()[1]
     )
-    wide = task_of(tmp_path / "m", max_length=most, generate={"max_new_tokens": 12})
+    wide = task_of(tmp_path / "m", max_length=max_positions, generate={"max_new_tokens": 12})
     wide.encode(record | {"text": record["text"] * 20})
     assert (
         wide.windowing.tally.overflowing.total() == 1 and len(wide.windowing.tally.note_lines()) == 1
@@ -280,8 +280,8 @@ def test_max_dev_records_limits_generation_during_training(tmp_path: Path, monke
     seen: list[int] = []
     predict = Generate.predict
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
-    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, max_dev_records=3))
-    monkeypatch.setattr(Generate, "SPEC", few)
+    spec = replace(Generate.SPEC, training=replace(Generate.SPEC.training, max_dev_records=3))
+    monkeypatch.setattr(Generate, "SPEC", spec)
     monkeypatch.setattr(Generate, "predict", lambda self, m, r, u=None: seen.append(len(r)) or predict(self, m, r, u))
     settings = ["task.generate.max_new_tokens=4", "train.num_evals=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", overrides=settings)

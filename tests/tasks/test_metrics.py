@@ -164,19 +164,21 @@ def test_best_threshold_is_optimal() -> None:
         assert f1(0.5) < max(every) - 1e-12 or best == 0.5  # keeps the default if no threshold is better
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_temperature_minimizes_nll(several: bool) -> None:
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_temperature_minimizes_nll(multi_label: bool) -> None:
     for n in range(60):
         rng = np.random.default_rng(n)
         logits = rng.normal(size=(80, 3)) * 3
         true = float(rng.choice([0.5, 1.0, 2.5]))
-        p = numeric.sigmoid(logits / true) if several else np.exp(numeric.log_softmax(logits / true))
-        truth = (rng.random(p.shape) < p).astype(float) if several else np.array([rng.choice(3, p=row) for row in p])
+        p = numeric.sigmoid(logits / true) if multi_label else np.exp(numeric.log_softmax(logits / true))
+        truth = (
+            (rng.random(p.shape) < p).astype(float) if multi_label else np.array([rng.choice(3, p=row) for row in p])
+        )
         temperature = metrics.fit_temperature(logits, truth)
         around = [metrics.nll(logits, truth, temperature * f) for f in (0.98, 1.02, 0.5, 2)]
         assert metrics.nll(logits, truth, temperature) <= min(around)
         assert temperature == pytest.approx(true, rel=0.6)
-        if not several:
+        if not multi_label:
             assert metrics.nll(logits, truth) == pytest.approx(
                 sk.log_loss(truth, np.exp(numeric.log_softmax(logits)), labels=range(3))
             )
@@ -200,6 +202,6 @@ def test_reliability_matches_counting() -> None:
         groups = itertools.groupby(sorted(zip(confidence, right)), key=lambda pair: min(int(pair[0] * 10), 9))
         gaps = 0.0
         for _, members in groups:
-            several = list(members)
-            gaps += abs(sum(c for c, _ in several) - sum(r for _, r in several))
+            items = list(members)
+            gaps += abs(sum(c for c, _ in items) - sum(r for _, r in items))
         assert ece == pytest.approx(gaps / size, abs=1e-12) and sum(b["count"] for b in bins) == size

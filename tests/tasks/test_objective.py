@@ -126,15 +126,15 @@ def test_record_weight_is_divided_over_the_targets_of_its_windows() -> None:
     spec = replace(TASKS["tag"].SPEC, training=replace(TASKS["tag"].SPEC.training, equal_record_weights=True))
     rows = [[_tagged(2)], [_tagged(3), _tagged(1)]]
     set_row_weights(spec, rows)
-    assert [row.labels[WEIGHTS].tolist() for of in rows for row in of] == [[1.5, 1.5], [0.75] * 3, [0.75]]
-    weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for of in rows for row in of]))
+    assert [row.labels[WEIGHTS].tolist() for group in rows for row in group] == [[1.5, 1.5], [0.75] * 3, [0.75]]
+    weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for group in rows for row in group]))
     logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     each = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
     loss = CrossEntropy(logits=logits, targets=targets, weights=weights).loss()
     assert float(loss) == pytest.approx(float((each * weights).sum()), rel=1e-6)
     plain = [[_tagged(2)], [_tagged(3), _tagged(1)]]
     set_row_weights(TASKS["tag"].SPEC, plain)
-    assert all(WEIGHTS not in row.labels for of in plain for row in of)
+    assert all(WEIGHTS not in row.labels for group in plain for row in group)
 
 
 def _tagged(count: int) -> Example:
@@ -142,11 +142,11 @@ def _tagged(count: int) -> Example:
 
 
 def test_absent_choices_do_not_affect_distillation_and_regression_uses_squared_error() -> None:
-    some, more = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0, -torch.inf]])
+    logits, more = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0, -torch.inf]])
     other = torch.tensor([[0.5, -1.0]])
     absent = torch.cat([other, torch.full((1, 1), -torch.inf)], 1)
     target = torch.tensor([1])
-    expected = CrossEntropy(logits=some, targets=target).distillation_loss(other, 2.0)
+    expected = CrossEntropy(logits=logits, targets=target).distillation_loss(other, 2.0)
     loss = CrossEntropy(logits=more, targets=target).distillation_loss(absent, 2.0)
     assert float(loss) == pytest.approx(float(expected), rel=1e-6) and float(expected) > 0.1
     number = SquaredError(logits=torch.tensor([[1.0], [4.0]]), targets=torch.tensor([0.0, 2.0]))

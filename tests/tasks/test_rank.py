@@ -221,8 +221,8 @@ def test_trained_model_reloads_and_loads_as_cross_encoder(base: Path, tmp_path: 
     run = unmask.finetune(
         base, train=train, epochs=25, batch_size=4, lr=3e-3, out=tmp_path / "run", overrides=["task.dev_fraction=0.01"]
     )
-    reached = unmask.evaluate(run.path, train)
-    assert reached["metric"] == "ndcg@10" and reached["ndcg@10"] > 0.8 and reached["mrr"] > 0.7
+    scores = unmask.evaluate(run.path, train)
+    assert scores["metric"] == "ndcg@10" and scores["ndcg@10"] > 0.8 and scores["mrr"] > 0.7
     model = unmask.load(run.path)
     passages = [row["passage"] for row in ROWS[:8]]
     answer = model("what is a tuple", *passages)

@@ -19,7 +19,7 @@ NAMES = {
 def case(rng: np.random.Generator) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, int]]]:
     """Random run and qrels: ties, queries without relevant passages, unjudged or missing passages, grades below 0."""
     documents = [f"d{n}" for n in range(int(rng.integers(1, 40)))]
-    levels = int(rng.choice([1, 2, 5, 1000]))  # few levels, so many ties
+    levels = int(rng.choice([1, 2, 5, 1000]))  # few levels give many ties
     run, qrels = {}, {}
     for query in ("q1", "q2"):
         retrieved = rng.permutation(documents)[: int(rng.integers(1, len(documents) + 1))]
@@ -39,7 +39,7 @@ def test_metrics_match_trec_eval() -> None:
         ).evaluate(run)
         ours = evaluate_run(run, qrels)
         for query, values in theirs.items():
-            metrics = {name: ours[query][mine] for name, mine in NAMES.items()}
+            metrics = {name: ours[query][our_name] for name, our_name in NAMES.items()}
             assert metrics == pytest.approx({name: values[name] for name in NAMES}, abs=1e-12), (n, query)
 
 

@@ -20,9 +20,9 @@ FIRMS, PLACES = ("Bre-X", "Wal-Mart", "Acme"), ("U.S.", "U.K.", "Oslo")
 
 def conll(verbs: tuple[str, ...]) -> str:
     parts = [
-        f"{firm} B-org|{verb} O|in O|the O|{place} B-loc|. O\nthe O|{place} B-loc|, O|and O|{firm} B-org|{verb} O|. O"
+        f"{firm} B-org|{verb} O|in O|the O|{location} B-loc|. O\nthe O|{location} B-loc|, O|and O|{firm} B-org|{verb} O|. O"
         for firm in FIRMS
-        for place in PLACES
+        for location in PLACES
         for verb in verbs
     ]
     return "\n\n".join(part.replace("|", "\n") for part in "\n".join(parts).split("\n")) + "\n"

@@ -158,12 +158,12 @@ def test_predicate_is_marked_in_every_window(kind: str) -> None:
     (row,) = task.encode({"text": TEXT, "predicate": "told#2"}, labeled=False)
     text, words, word_ids, at = row.metadata
     marks = [n for n, id in enumerate(row.input_ids.tolist()) if id == tokenizer.sep]
-    begin = dict(zip(word_ids.tolist(), at.tolist()))
+    first_tokens = dict(zip(word_ids.tolist(), at.tolist()))
     assert [text[a:b] for a, b in words] == ["Ann", "told", "Bob", "told", "Cid", "."]
-    assert marks[0] == begin[3] - 1 and marks[0] < begin[3] < marks[1] == begin[4] - 1
-    for word, place in begin.items():  # read at its own first token, also after the markers
+    assert marks[0] == first_tokens[3] - 1 and marks[0] < first_tokens[3] < marks[1] == first_tokens[4] - 1
+    for word, position in first_tokens.items():  # read at its own first token, also after the markers
         (alone,) = tokenizer.encode_batch([(" " if word in (1, 2, 3, 4) else "") + text[slice(*words[word])]])
-        assert row.input_ids[place] in alone.ids
+        assert row.input_ids[position] in alone.ids
     long = Tag(Recipe(), tokenizer, task_state | {"length": 24})
     rows = long.encode({"text": " ".join([TEXT] * 9), "predicate": [4, 8]}, labeled=False)
     second = tokenizer.encode("told")[:4]

@@ -44,8 +44,8 @@ def test_any_sequence_is_decoded_as_in_seqeval(letters: str) -> None:
 def test_encoded_entities_round_trip_in_strict_mode(scheme: str, theirs: Any) -> None:
     for words, expected in entities(3):
         tags = schemes.entities_to_tags(expected, words, scheme)
-        strictly = [(e.start, e.end, e.tag) for e in Entities([tags], theirs).entities[0]]
-        assert schemes.tags_to_entities(tags) == expected == strictly
+        strict_entities = [(e.start, e.end, e.tag) for e in Entities([tags], theirs).entities[0]]
+        assert schemes.tags_to_entities(tags) == expected == strict_entities
         assert not schemes.invalid_tags(tags, scheme)
         assert schemes.detect_scheme([tags, ["O"]]) in (scheme, "BIO" if not expected else scheme)
 
@@ -54,10 +54,10 @@ def test_encoded_entities_round_trip_in_strict_mode(scheme: str, theirs: Any) ->
 def test_repaired_sequence_is_valid_and_has_the_same_entities(letters: str) -> None:
     scheme = "BIO" if letters == "BI" else "BIOES"
     for tags in random_tags(4, letters):
-        mended = schemes.entities_to_tags(schemes.tags_to_entities(tags), len(tags), scheme)
-        assert get_entities(mended) == get_entities(tags)
-        assert not schemes.invalid_tags(mended, scheme)
-        assert bool(schemes.invalid_tags(tags, scheme)) == (mended != tags)
+        repaired = schemes.entities_to_tags(schemes.tags_to_entities(tags), len(tags), scheme)
+        assert get_entities(repaired) == get_entities(tags)
+        assert not schemes.invalid_tags(repaired, scheme)
+        assert bool(schemes.invalid_tags(tags, scheme)) == (repaired != tags)
 
 
 def test_scheme_detection() -> None:

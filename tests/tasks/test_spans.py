@@ -31,20 +31,20 @@ def f1_of(gold: str, answer: str) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-def best(answers: dict, scores: dict, doubts: dict, has: dict) -> tuple[float, float]:
+def best(answers: dict, scores: dict, na_probs: dict, has: dict) -> tuple[float, float]:
     current = best_score = sum(1 for k in has if not has[k])
     threshold = 0.0
-    for qid in sorted(doubts, key=lambda k: doubts[k]):
+    for qid in sorted(na_probs, key=lambda k: na_probs[k]):
         if has[qid]:
             current += scores[qid]
         elif answers[qid]:
             current += -1
         if current > best_score:
-            best_score, threshold = current, doubts[qid]
+            best_score, threshold = current, na_probs[qid]
     return best_score / len(scores), threshold
 
 
-def official(answers: dict, doubts: dict, golds: dict, threshold: float) -> dict:
+def official(answers: dict, na_probs: dict, golds: dict, threshold: float) -> dict:
     has = {q: bool(golds[q]) for q in golds}
     exact, f1 = {}, {}
     for q in golds:
@@ -53,7 +53,7 @@ def official(answers: dict, doubts: dict, golds: dict, threshold: float) -> dict
         f1[q] = max(f1_of(g, answers[q]) for g in references)
 
     def applied(scores: dict) -> dict:
-        return {q: float(not has[q]) if doubts[q] > threshold else scores[q] for q in scores}
+        return {q: float(not has[q]) if na_probs[q] > threshold else scores[q] for q in scores}
 
     out: dict[str, float] = {}
     for prefix, qids in (
@@ -65,8 +65,8 @@ def official(answers: dict, doubts: dict, golds: dict, threshold: float) -> dict
             out[prefix + "exact"] = sum(applied(exact)[q] for q in qids) / len(qids)
             out[prefix + "f1"] = sum(applied(f1)[q] for q in qids) / len(qids)
             out[prefix + "total"] = len(qids)
-    out["best_exact"], out["best_exact_thresh"] = best(answers, exact, doubts, has)
-    out["best_f1"], out["best_f1_thresh"] = best(answers, f1, doubts, has)
+    out["best_exact"], out["best_exact_thresh"] = best(answers, exact, na_probs, has)
+    out["best_f1"], out["best_f1_thresh"] = best(answers, f1, na_probs, has)
     return out
 
 
@@ -104,14 +104,14 @@ def compare_with_official(rng: np.random.Generator) -> None:
     n = int(rng.integers(1, 12))
     golds = [[text() or "x" for _ in range(rng.integers(0, 4))] for _ in range(n)]
     answers = [str(rng.choice([text(), "", *gold])) for gold in golds]
-    doubts = np.round(rng.normal(0, 3, n), int(rng.integers(0, 4))).tolist()  # some are equal
-    threshold = float(rng.choice([0.0, -1.0, *doubts]))
-    ours = spans.squad_scores(answers, doubts, golds, threshold)
-    theirs = official(dict(enumerate(answers)), dict(enumerate(doubts)), dict(enumerate(golds)), threshold)
+    na_probs = np.round(rng.normal(0, 3, n), int(rng.integers(0, 4))).tolist()  # some are equal
+    threshold = float(rng.choice([0.0, -1.0, *na_probs]))
+    ours = spans.squad_scores(answers, na_probs, golds, threshold)
+    theirs = official(dict(enumerate(answers)), dict(enumerate(na_probs)), dict(enumerate(golds)), threshold)
     assert set(ours) == set(theirs)
     assert ours == pytest.approx(theirs, abs=1e-12)
-    without = spans.squad_scores(answers, doubts, golds)
-    theirs = official(dict(enumerate(answers)), dict(enumerate(doubts)), dict(enumerate(golds)), np.inf)
+    without = spans.squad_scores(answers, na_probs, golds)
+    theirs = official(dict(enumerate(answers)), dict(enumerate(na_probs)), dict(enumerate(golds)), np.inf)
     assert without == pytest.approx({k: v for k, v in theirs.items() if not k.startswith("best")}, abs=1e-12)
 
 
@@ -153,17 +153,17 @@ def test_best_spans_match_nested_loops() -> None:
 
 
 def compare_with_loops(seed: int, rng: np.random.Generator) -> None:
-    n, longest, top = int(rng.integers(1, 12)), int(rng.integers(1, 8)), int(rng.integers(1, 5))
+    n, max_length, top = int(rng.integers(1, 12)), int(rng.integers(1, 8)), int(rng.integers(1, 5))
     start, end = rng.normal(0, 2, (2, n)).round(seed % 2)  # half of them with equal sums
     if seed % 3 == 0:
         start[rng.integers(0, n)] = -np.inf
     every = [
         (s, e, start[s] + end[e])
         for s in range(n)
-        for e in range(s, min(n, s + longest))
+        for e in range(s, min(n, s + max_length))
         if start[s] + end[e] > -np.inf
     ]
-    spans_found, total = spans.best_spans(start, end, longest, top)
+    spans_found, total = spans.best_spans(start, end, max_length, top)
     assert spans_found == sorted(every, key=lambda x: (-x[2], x[0], x[1]))[:top]
     if every:
         assert total == pytest.approx(np.log(np.exp([x[2] for x in every]).sum()))
@@ -184,8 +184,8 @@ def test_ten_thousand_windows_take_seconds() -> None:
     rng = np.random.default_rng(0)
     count, tokens = 1000, 384
     values = [rng.normal(size=(tokens, 2)).astype(np.float32) for _ in range(count)]
-    places = np.stack([np.arange(tokens - 20) * 4, np.arange(tokens - 20) * 4 + 3], 1)
-    window = spans.Window("abc " * tokens, places, 19)
+    offsets = np.stack([np.arange(tokens - 20) * 4, np.arange(tokens - 20) * 4 + 3], 1)
+    window = spans.Window("abc " * tokens, offsets, 19)
     start_time = time.process_time()
     candidates = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
     assert time.process_time() - start_time < 2.0  # 10% of them take about 0.2 s

@@ -115,10 +115,10 @@ def test_term_is_zero_for_equal_predictions_and_training_reduces_it(kind: str) -
     assert float(same.detach()) == near(0.0, 1e-4) and count == objective.target_counts(batch)["teacher"] > 0
     optimizer, before = torch.optim.Adam(student.parameters(), 1e-2), 0.0
     for _ in range(30):
-        apart = objective.loss(student, batch)["teacher"][0]
-        before = before or float(apart.detach())
+        divergence = objective.loss(student, batch)["teacher"][0]
+        before = before or float(divergence.detach())
         optimizer.zero_grad()
-        apart.backward()
+        divergence.backward()
         optimizer.step()
     assert float(objective.loss(student, batch)["teacher"][0].detach()) < 0.2 * before
     hard = objective_of(other).loss(student, batch)
@@ -143,21 +143,21 @@ def test_both_terms_use_one_forward_pass(kind: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_divergence_matches_hinton_et_al() -> None:
-    heat = 2.5
+    temperature = 2.5
     a, b = torch.randn(5, 3), torch.randn(5, 3)
-    p, q = (b / heat).softmax(-1), (a / heat).softmax(-1)
-    assert float(terms.CrossEntropy(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
-        float(heat**2 * (p * (p / q).log()).sum()), rel=1e-5
+    p, q = (b / temperature).softmax(-1), (a / temperature).softmax(-1)
+    assert float(terms.CrossEntropy(logits=a, targets=a).distillation_loss(b, temperature)) == pytest.approx(
+        float(temperature**2 * (p * (p / q).log()).sum()), rel=1e-5
     )
-    p, q = (b / heat).sigmoid(), (a / heat).sigmoid()
-    expected = heat**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
-    assert float(terms.BinaryCrossEntropy(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
+    p, q = (b / temperature).sigmoid(), (a / temperature).sigmoid()
+    expected = temperature**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
+    assert float(terms.BinaryCrossEntropy(logits=a, targets=a).distillation_loss(b, temperature)) == pytest.approx(
         float(expected), rel=1e-5
     )
     v, none = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.zeros(3)
     vectors = terms.Contrastive(logits=v, targets=none, role=none, key=none, temperature=0.5)
-    assert float(vectors.distillation_loss(3 * v.flip(1), heat)) == near(0.0, 1e-6)  # the same cosines
-    assert float(vectors.distillation_loss(v.flip(0), heat)) > 0.1
+    assert float(vectors.distillation_loss(3 * v.flip(1), temperature)) == near(0.0, 1e-6)  # the same cosines
+    assert float(vectors.distillation_loss(v.flip(0), temperature)) > 0.1
 
 
 def test_teacher_with_another_tokenizer_works_only_for_record_level_tasks() -> None:
@@ -168,8 +168,10 @@ def test_teacher_with_another_tokenizer_works_only_for_record_level_tasks() -> N
     teacher.attach_teacher_logits(task, teacher_model, teacher_task, records_of("one"), encoded)
     teacher_scores = [a["scores"] for a in teacher_task.predict(teacher_model, records_of("one"))]
     teacher_logits = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
-    shares = np.exp(teacher_logits) / np.exp(teacher_logits).sum(-1, keepdims=True)
-    assert shares == near(np.array([[s[name] for name in task.task_state["labels"]] for s in teacher_scores]), 1e-5)
+    probabilities = np.exp(teacher_logits) / np.exp(teacher_logits).sum(-1, keepdims=True)
+    assert probabilities == near(
+        np.array([[s[name] for name in task.task_state["labels"]] for s in teacher_scores]), 1e-5
+    )
     for kind in ("choose", "rank", "embed"):  # also with a student of another size
         task, _ = task_of(kind, ours)
         teacher_task, teacher_model = task_of(kind, theirs)
@@ -244,12 +246,12 @@ def test_each_record_has_its_own_divergence_for_any_number_of_rows() -> None:
     whole = objective.loss(student, collate([e for rows in encoded for e in rows], tokenizer.pad))["teacher"]
     alone = [float(objective.loss(student, collate(rows, tokenizer.pad))["teacher"][0].detach()) for rows in encoded]
     assert float(whole[0].detach()) == pytest.approx(sum(alone), rel=1e-4) and whole[1] == 4 and min(alone) > 0.01
-    heat, answers = (
+    temperature, answers = (
         task.recipe.distill.temperature,
         [task.predict(m, records_of("choose")) for m in (teacher_model, student)],
     )
-    p, q = (torch.tensor(a[0]["scores"]).log().div(heat).softmax(-1) for a in answers)
-    assert alone[0] == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-3)
+    p, q = (torch.tensor(a[0]["scores"]).log().div(temperature).softmax(-1) for a in answers)
+    assert alone[0] == pytest.approx(float(temperature**2 * (p * (p / q).log()).sum()), rel=1e-3)
 
 
 def test_student_learns_from_a_teacher_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +276,7 @@ def test_student_learns_from_a_teacher_folder(tmp_path: Path, monkeypatch: pytes
     steps = [line for line in lines if line["event"] == "train"]
     assert all("teacher" in line for line in steps)
     assert steps[3]["loss"] == pytest.approx(0.5 * steps[3]["classify"] + 0.5 * steps[3]["teacher"], rel=1e-5)
-    sure = [a["probability"] for a in api.predict(run.path, TEXTS)]
-    assert max(sure) < 0.9  # between both targets
+    probabilities = [a["probability"] for a in api.predict(run.path, TEXTS)]
+    assert max(probabilities) < 0.9  # between both targets
     with pytest.raises(UserError, match="not fine-tuned"):
         api.finetune(tmp_path / "m", train=tmp_path / "right.csv", teacher=str(tmp_path / "m"), out=tmp_path / "none")

@@ -75,7 +75,7 @@ def test_every_record_has_equal_weight(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_single_row_records_have_no_weights(target: str) -> None:
     task, model, encoded = make(target, [text[:12] for text in TEXTS])
-    rows = [row for several in encoded for row in several]
+    rows = [row for group in encoded for row in group]
     assert len(rows) == 4 and set(rows[0].labels) == {"classify.targets", LOGITS}
     assert losses(objective_of(task), model, rows) == losses(
         objective_of(task), model, [without_weights(row) for row in rows]

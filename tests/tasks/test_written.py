@@ -16,9 +16,11 @@ EN = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran", "it's", "3.5", "U.S."
 ZH = ["猫", "在", "垫", "子", "上", "睡", "觉", "。", "GPT2", "模", "型", "，", "好"]
 
 
-def texts(rng: random.Random, vocabulary: list[str], joint: str, longest: int = 14) -> str:
+def texts(rng: random.Random, vocabulary: list[str], joint: str, max_words: int = 14) -> str:
     """Lines of a few words; sometimes empty, sometimes only a blank line."""
-    lines = [joint.join(rng.choices(vocabulary, k=rng.randint(0, longest))) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
+    lines = [
+        joint.join(rng.choices(vocabulary, k=rng.randint(0, max_words))) for _ in range(rng.choice([1, 1, 1, 2, 4]))
+    ]
     return rng.choice(["", "\n", "...", "\n".join(lines), "\n".join(lines), "\n".join(lines), "\n".join(lines)])
 
 
@@ -61,23 +63,23 @@ def test_rouge_of_long_texts_matches_rouge_score() -> None:
 def test_bleu_and_chrf_match_sacrebleu(language: str) -> None:
     data, rng = cases(language, 400), random.Random(1)
     for size in [1] * 200 + [2, 5, 20, 100]:
-        some = rng.sample(data, size)
-        references, answers = [r for r, _ in some], [a for _, a in some]
-        most = max(map(len, references))
-        streams: Any = [[r[n] if n < len(r) else None for r in references] for n in range(most)]
+        subset = rng.sample(data, size)
+        references, answers = [r for r, _ in subset], [a for _, a in subset]
+        max_references = max(map(len, references))
+        streams: Any = [[r[n] if n < len(r) else None for r in references] for n in range(max_references)]
         bleu = sacrebleu.corpus_bleu(answers, streams, tokenize="zh" if language == "zh" else "13a").score
         chrf = sacrebleu.corpus_chrf(answers, streams).score
         ours = metrics.scores(references, answers, language)
         assert (ours["bleu"], ours["chrf"]) == pytest.approx((bleu / 100, chrf / 100), abs=1e-9)
 
 
-def pieces(text: str) -> list[str]:
+def mteval_tokens(text: str) -> list[str]:
     """The rules of mteval-v13a that these cases need: punctuation and Chinese characters are separate tokens, a dot
     inside a number is not."""
     out = []
     for before, c, after in zip(f" {text}", text, f"{text[1:]} "):
-        apart = c == "!" or (c == "." and not (before.isdigit() and after.isdigit())) or c in ZH
-        out.append(f" {c} " if apart else c)
+        is_separate = c == "!" or (c == "." and not (before.isdigit() and after.isdigit())) or c in ZH
+        out.append(f" {c} " if is_separate else c)
     return "".join(out).split()
 
 
@@ -93,8 +95,8 @@ def plain_bleu(references: list[list[str]], answers: list[str]) -> float:
     """Papineni et al. 2002 over a corpus; an order without a match counts as half, a quarter … of one (NIST
     smoothing)."""
     hits, totals, num_predicted, num_reference = [0] * 4, [0] * 4, 0, 0
-    for several, answer in zip(references, answers):
-        cut, theirs = pieces(answer), [pieces(r) for r in several]
+    for alternatives, answer in zip(references, answers):
+        cut, theirs = mteval_tokens(answer), [mteval_tokens(r) for r in alternatives]
         num_predicted += len(cut)
         num_reference += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[
             1
@@ -124,11 +126,11 @@ def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
         return [(shared(x, y), len(x) if y else 0, len(y)) for x, y in lists]
 
     def score(counts: list[tuple[int, int, int]]) -> float:
-        there = [(hit / x, hit / y) for hit, x, y in counts if x and y]
-        precision, recall = (sum(p[i] for p in there) / max(1, len(there)) for i in (0, 1))
+        ratios = [(hit / x, hit / y) for hit, x, y in counts if x and y]
+        precision, recall = (sum(p[i] for p in ratios) / max(1, len(ratios)) for i in (0, 1))
         return 5 * precision * recall / (4 * precision + recall) if precision + recall else 0.0
 
-    best = [max((counted(r, a) for r in several), key=score) for several, a in zip(references, answers)]
+    best = [max((counted(r, a) for r in alternatives), key=score) for alternatives, a in zip(references, answers)]
     return score([(sum(h), sum(x), sum(y)) for h, x, y in (zip(*order) for order in zip(*best))])
 
 

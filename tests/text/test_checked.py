@@ -210,11 +210,11 @@ def test_damaged_cached_tokenizer_raises(text_file: Path, tmp_path: Path, monkey
     api.prepare(text_file, tmp_path / "one", vocab_size=300)
     (cached,) = (tmp_path / "cache" / "tokenizers").iterdir()
     flip(cached / "tokenizer.json", 0.8)
-    for use_it in (
+    for call in (
         lambda: api.prepare(text_file, tmp_path / "two", vocab_size=300),
         lambda: api.dry_run(text_file, preset="bert-tiny", steps=1, vocab_size=300),
     ):
         with pytest.raises(UserError, match=r"damaged: .*tokenizer\.json") as caught:
-            use_it()
+            call()
     assert os.system(caught.value.hint.split("  (")[0]) == 0
     assert api.prepare(text_file, tmp_path / "two", vocab_size=300).meta["key"]

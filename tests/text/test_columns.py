@@ -216,8 +216,8 @@ def test_numeric_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     Path("dev.csv").write_text("text,label\n" + "".join(f"no {n},{('0.0', '1.0', '1')[n % 3]}\n" for n in range(9)))
     report = api.doctor(["train.csv", "dev.csv"])
     assert report["errors"] == 0, report["findings"]
-    (alike,) = [f for f in report["findings"] if f["kind"] == "labels alike"]
-    assert alike["location"] == "dev.csv:3" and "'1.0' is read as '1'" in alike["message"]
+    (finding,) = [f for f in report["findings"] if f["kind"] == "labels alike"]
+    assert finding["location"] == "dev.csv:3" and "'1.0' is read as '1'" in finding["message"]
     Path("scores.csv").write_text("text,score\n" + "".join(f"so {n},{('0.5', '5.0')[n % 2]}\n" for n in range(30)))
     (warned,) = api.doctor("scores.csv")["findings"]
     assert "read as 2 labels ('0.5', '5')" in warned["message"] and not warned["error"]

@@ -277,14 +277,14 @@ def test_long_document_is_split_at_natural_boundaries(tmp_path):
     (tmp_path / "a.txt").write_text("short\n" + text + "\nshort again\n")
     loaded = corpus(tmp_path / "a.txt", document_boundary="line")
     documents = list(loaded)
-    pieces = documents[1:-1]
-    assert len(pieces) in (3, 4)
-    assert all(len(d.text) <= MAX_DOCUMENT_CHARS and d.text.endswith("document.") and d.line == 2 for d in pieces)
-    assert " ".join(d.text for d in pieces) == text.strip()
+    parts = documents[1:-1]
+    assert len(parts) in (3, 4)
+    assert all(len(d.text) <= MAX_DOCUMENT_CHARS and d.text.endswith("document.") and d.line == 2 for d in parts)
+    assert " ".join(d.text for d in parts) == text.strip()
     assert documents[-1].text == "short again"
     assert documents[-1].line == 3
     assert problems_of(loaded) == [
-        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, split into {len(pieces)} documents",
+        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, split into {len(parts)} documents",
     ]
 
 
@@ -638,10 +638,10 @@ def test_line_of_100_mb_is_read_in_bounded_memory(tmp_path, ending):
     with gzip.open(path, "wb", 1) if ending.endswith("gz") else open(path, "wb") as out:
         for _ in range(100):
             out.write(word)
-    least = peak(tmp_path / "small.txt")[1]
-    count, most = peak(path)
+    small_peak = peak(tmp_path / "small.txt")[1]
+    count, large_peak = peak(path)
     assert 95 <= count <= 102
-    assert most < least + 20, (most, least)
+    assert large_peak < small_peak + 20, (large_peak, small_peak)
 
 
 def test_skipped_json_line_is_not_held_in_memory(tmp_path):
@@ -652,10 +652,10 @@ def test_skipped_json_line_is_not_held_in_memory(tmp_path):
         for _ in range(300):
             out.write("word " * 200_000)
         out.write('"}\n')
-    least = peak(tmp_path / "small.jsonl")[1]
-    count, most = peak(tmp_path / "big.jsonl")
+    small_peak = peak(tmp_path / "small.jsonl")[1]
+    count, large_peak = peak(tmp_path / "big.jsonl")
     assert count == 1
-    assert most < least + 64 + 20, (most, least)
+    assert large_peak < small_peak + 64 + 20, (large_peak, small_peak)
 
 
 @pytest.mark.slow
@@ -679,7 +679,10 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
         return path
 
     small, big = write(tmp_path / f"small-{name}", 10), write(tmp_path / f"big-{name}", 200)
-    few, least = peak(small)
-    many, most = peak(big)
-    assert many == 20 * few
-    assert most < least + (60 if name.endswith("parquet") else 20), (most, least)  # arrow's allocator keeps some
+    small_count, small_peak = peak(small)
+    large_count, large_peak = peak(big)
+    assert large_count == 20 * small_count
+    assert large_peak < small_peak + (60 if name.endswith("parquet") else 20), (
+        large_peak,
+        small_peak,
+    )  # arrow's allocator keeps some

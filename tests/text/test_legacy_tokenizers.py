@@ -56,23 +56,23 @@ def test_added_token_with_invalid_id_raises(added, tmp_path):
     assert Tokenizer.load(tmp_path).encode("a <x>") == [5, 7]
 
 
-def sentencepiece(pieces, charsmap=b""):
+def sentencepiece(tokens, charsmap=b""):
     """A model file: field 1 holds a token, field 3 the normalizer, whose field 2 is the table."""
 
     def part(number, data):
         size = bytes([len(data)]) if len(data) < 128 else bytes([len(data) & 127 | 128, len(data) >> 7])
         return bytes([number << 3 | 2]) + size + data
 
-    return b"".join(part(1, part(1, piece.encode())) for piece in pieces) + part(3, part(2, charsmap))
+    return b"".join(part(1, part(1, token.encode())) for token in tokens) + part(3, part(2, charsmap))
 
 
 def test_a_damaged_normalization_table_is_rejected(tmp_path):
-    pieces = ["<pad>", "</s>", "<unk>", "▁a", "b"]
+    tokens = ["<pad>", "</s>", "<unk>", "▁a", "b"]
     model = tmp_path / "spiece.model"
-    model.write_bytes(sentencepiece(pieces))
+    model.write_bytes(sentencepiece(tokens))
     assert Tokenizer.load(tmp_path).encode("ab") == [3, 4]
     for tree in (b"\xff" * 8, b"\xff" * 64):  # after its size; its entries point outside of it
-        model.write_bytes(sentencepiece(pieces, len(tree).to_bytes(4, "little") + tree + b"x\0"))
+        model.write_bytes(sentencepiece(tokens, len(tree).to_bytes(4, "little") + tree + b"x\0"))
         with pytest.raises(UserError, match="normalization table is damaged"):
             Tokenizer.load(tmp_path)
 
@@ -114,10 +114,10 @@ def test_unreadable_tokenizers_raise(tmp_path):
         model.write_bytes(data)
         with pytest.raises(UserError, match=r"cannot read .*spiece\.model"):
             Tokenizer.load(tmp_path / "b")
-    model.write_bytes(b"".join(b"\x0a\x03\x0a\x01" + piece for piece in (b"a", b"b", b"c", b"d")))
+    model.write_bytes(b"".join(b"\x0a\x03\x0a\x01" + token for token in (b"a", b"b", b"c", b"d")))
     with pytest.raises(UserError, match="its first entries are a b c"):
         Tokenizer.load(tmp_path / "b")
-    assert [piece for piece, _, _ in read_sentencepiece(model)[0]] == ["a", "b", "c", "d"]
+    assert [token for token, _, _ in read_sentencepiece(model)[0]] == ["a", "b", "c", "d"]
     model.write_bytes(model.read_bytes() + b"\x12\x02\x18\x02")  # trainer_spec.model_type: BPE
     with pytest.raises(UserError, match="not a unigram model"):
         Tokenizer.load(tmp_path / "b")

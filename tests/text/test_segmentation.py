@@ -79,10 +79,10 @@ def test_sentences_cover_the_text_and_none_is_empty(text, language):
 )
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_segmentation_time_is_linear(text, language):
-    begin = time.process_time()
+    start_time = time.process_time()
     sentence_starts(text, language)
     word_ids(text, language)
-    assert time.process_time() - begin < 3
+    assert time.process_time() - start_time < 3
 
 
 def test_empty_text():
@@ -108,7 +108,7 @@ def test_words_match_bert(text):
     ids = word_ids(text, "en")
     assert ids.dtype == np.int32
     assert ids.shape == (len(text),)
-    assert (words(text) if text else []) == [piece for piece, _ in BertPreTokenizer().pre_tokenize_str(spaced)]
+    assert (words(text) if text else []) == [token for token, _ in BertPreTokenizer().pre_tokenize_str(spaced)]
 
 
 def test_words_are_ordered_and_contain_no_spaces():

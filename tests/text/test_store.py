@@ -103,7 +103,7 @@ def reference(tokenizer: Tokenizer, text: str, language: str) -> tuple[list[int]
     def inside(span):
         return [c for c in range(*span) if not text[c].isspace()]
 
-    flags, firsts = [], []
+    flags, word_starts = [], []
     previous = None  # the word in which the previous token ends
     for span in encoding.offsets:
         solid = inside(span)
@@ -112,9 +112,9 @@ def reference(tokenizer: Tokenizer, text: str, language: str) -> tuple[list[int]
         word = words[first] if first < len(text) else -1
         flags.append(WORD if word != previous else 0)
         previous = (words[span[1] - 1] if not text[span[1] - 1].isspace() else None) if solid else word
-        firsts.append(first)
+        word_starts.append(first)
     for start in sentence_starts(text, language).tolist():
-        at = next((i for i, first in enumerate(firsts) if first >= start), None)
+        at = next((i for i, first in enumerate(word_starts) if first >= start), None)
         if at is not None:
             flags[at] |= SENTENCE | WORD
     if flags:
@@ -194,9 +194,9 @@ def test_cached_tokens_equal_the_tokenizer(tokenizers, texts):
     assert FastWordPiece.supports_tokenizer(tokenizer)
     remembering, direct = DocumentEncoder(tokenizer, "auto"), DocumentEncoder(tokenizer, "auto")
     direct.wordpiece = None
-    works = [EncodeTask(text) for text in texts]
+    tasks = [EncodeTask(text) for text in texts]
     for _ in range(2):  # the second time everything is cached
-        a, b = remembering(works).train, direct(works).train
+        a, b = remembering(tasks).train, direct(tasks).train
         assert a.tokens.tolist() == b.tokens.tolist()
         assert a.flags.tolist() == b.flags.tolist()
         assert a.sentences.tolist() == b.sentences.tolist()
@@ -225,12 +225,12 @@ def test_every_document_can_be_read_back(expected, documents):
         assert split.document_sentences[-1] == len(split.sentences) - 1
         assert np.array_equal(split.documents[:-1], np.flatnonzero(split.flags & DOCUMENT))
         assert np.array_equal(split.sentences[:-1], np.flatnonzero(split.flags & SENTENCE))
-        for d, (begin, end) in enumerate(pairwise(split.documents.tolist())):
+        for d, (start, end) in enumerate(pairwise(split.documents.tolist())):
             assert split.tokens[end - 1] == store.tokenizer.sep
             assert split.flags[end - 1] == 0
             first, last = split.document_sentences[d : d + 2]
             sentences = [split.tokens[split.sentences[s] : split.sentence_end(s)] for s in range(first, last)]
-            body = split.tokens[begin : end - 1]
+            body = split.tokens[start : end - 1]
             assert np.array_equal(np.concatenate(sentences), body)
             assert all(len(sentence) for sentence in sentences)
             read.append(tuple(body.tolist()))
@@ -247,8 +247,8 @@ def test_meta_counts_match_the_contents(expected, text_file, documents):
         assert split.counts["single_sentence_documents"] == int((np.diff(split.document_sentences) == 1).sum())
     tokens = store.train.tokens[store.train.tokens != store.tokenizer.sep]
     _, counts = np.unique(tokens, return_counts=True)
-    share = counts / counts.sum()
-    assert meta["unigram_entropy"] == pytest.approx(-(share * np.log(share)).sum())
+    fractions = counts / counts.sum()
+    assert meta["unigram_entropy"] == pytest.approx(-(fractions * np.log(fractions)).sum())
     assert meta["duplicates"]["exact"] == 2
     assert meta["duplicates"]["documents"] == len(documents) + 2
     lines = 2 * len(documents) + 1
@@ -350,24 +350,24 @@ def test_adding_documents_does_not_change_the_split_of_others(tmp_path):
     assert 0.015 < len(heldout_ids(before)) / len(texts) < 0.025
 
 
-@pytest.mark.parametrize("share", [0.01, 0.02, 0.1, 0.5])
-def test_eval_fraction_is_met_with_few_documents_of_uneven_length(tmp_path, share):
+@pytest.mark.parametrize("fraction", [0.01, 0.02, 0.1, 0.5])
+def test_eval_fraction_is_met_with_few_documents_of_uneven_length(tmp_path, fraction):
     rng = np.random.default_rng(0)
     texts = [f"{i} " + "x" * int(n) for i, n in enumerate(rng.lognormal(8, 1.2, 249))]
-    plan, bits = plan_of(tmp_path, texts, share)
+    plan, bits = plan_of(tmp_path, texts, fraction)
     taken = sum(len(texts[i]) for i in heldout_ids(bits))
     assert plan.tail_of == -1
-    assert 0.5 * share < taken / sum(map(len, texts)) < 1.5 * share
+    assert 0.5 * fraction < taken / sum(map(len, texts)) < 1.5 * fraction
 
 
 @pytest.mark.parametrize("sizes", [[100, 100], [10, 100_000], [100] * 5, [100] * 30, [5000, 10, 10, 10]])
-@pytest.mark.parametrize("share", [0.001, 0.02, 0.3, 0.9])
-def test_neither_split_is_empty(tmp_path, sizes, share):
-    plan, bits = plan_of(tmp_path, [f"{i}" + "x" * n for i, n in enumerate(sizes)], share)
+@pytest.mark.parametrize("fraction", [0.001, 0.02, 0.3, 0.9])
+def test_neither_split_is_empty(tmp_path, sizes, fraction):
+    plan, bits = plan_of(tmp_path, [f"{i}" + "x" * n for i, n in enumerate(sizes)], fraction)
     assert heldout_ids(bits) or plan.tail > 0
     assert len(heldout_ids(bits)) < len(sizes)
     assert 0 <= plan.tail < 1
-    if share < 0.2:  # never half of the text for 2%
+    if fraction < 0.2:  # never half of the text for 2%
         assert sum(sizes[i] for i in heldout_ids(bits)) <= scan.MAX_DOCUMENT_FRACTION * sum(sizes) + len(sizes)
 
 
@@ -464,18 +464,18 @@ def test_killed_build_resumes(text_file, expected, tokenizers, tmp_path, calls, 
     assert not list(tmp_path.glob("*partial*"))
 
 
-@pytest.mark.parametrize("harm", ["corrupt", "truncate", "data", "plan"])
-def test_damaged_partial_store_is_rebuilt(text_file, expected, tokenizers, tmp_path, harm):
+@pytest.mark.parametrize("damage", ["corrupt", "truncate", "data", "plan"])
+def test_damaged_partial_store_is_rebuilt(text_file, expected, tokenizers, tmp_path, damage):
     out = tmp_path / "store"
     process = child(text_file, expected, out, "if calls == 7: os.kill(os.getpid(), signal.SIGKILL)")
     process.wait()
     (partial,) = tmp_path.glob("store.partial-*")
     journal = partial / "journal.json"
-    if harm == "corrupt":
+    if damage == "corrupt":
         journal.write_text(journal.read_text().replace('"documents": ', '"documents": 1', 1))
-    elif harm == "truncate":
+    elif damage == "truncate":
         journal.write_text(journal.read_text()[:100])
-    elif harm == "data":
+    elif damage == "data":
         os.truncate(partial / "train" / "flags.bin", 10)
     else:
         (partial / "plan.bin").unlink()

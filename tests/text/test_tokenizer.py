@@ -93,10 +93,10 @@ def test_mask_in_text_replaces_a_word(kind, trained):
     whole = tokenizer.encode(before + word + after)
     first, last = tokenizer.encode(before), tokenizer.encode(before + word)
     assert whole[: len(last)] == last  # otherwise the comparison below would be meaningless
-    blank = (
+    space_tokens = (
         tokenizer.encode("a b")[1:-1] if kind in ("char", "byte") else []
-    )  # for unigram the space is a separate token
-    assert tokenizer.encode(before + " [MASK]" + after) == first + blank + [4] + whole[len(last) :]
+    )  # there the space is a separate token
+    assert tokenizer.encode(before + " [MASK]" + after) == first + space_tokens + [4] + whole[len(last) :]
     assert tokenizer.encode("the president of the united [MASK]")[-1] == 4
 
 
@@ -231,19 +231,19 @@ def test_invalid_settings_raise(texts, settings, message):
 def test_sample_is_bounded_spread_and_repeatable():
     documents = [f"{i:06d} " * 100 for i in range(2000)]  # 1.4 MB
     seen = []
-    pieces, counts = sample_text(iter(documents), 100_000, seen.append)
-    assert pieces == sample_text(iter(documents), 100_000)[0]
-    assert counts == {"documents": 2000, "read_bytes": 1_400_000, "used_bytes": sum(map(len, pieces))}
+    samples, counts = sample_text(iter(documents), 100_000, seen.append)
+    assert samples == sample_text(iter(documents), 100_000)[0]
+    assert counts == {"documents": 2000, "read_bytes": 1_400_000, "used_bytes": sum(map(len, samples))}
     assert 98_000 < counts["used_bytes"] <= 100_000
     assert seen[-1] == 1_400_000
-    ordinals = [int(piece[:6]) for piece in pieces]
+    ordinals = [int(sample[:6]) for sample in samples]
     assert ordinals == sorted(ordinals)
     quarters = [sum(q * 500 <= o < (q + 1) * 500 for o in ordinals) for q in range(4)]
     assert min(quarters) > 15  # of 142, spread over the whole
     one = sample_text(["".join(documents)], 100_000)[0]  # one huge document is sampled inside, cut between words
-    assert {int(n) // 500_000 for piece in one for n in piece.split()} == {0}
-    assert len({int(piece.split()[0]) // 500 for piece in one}) == 4
-    assert all(re.fullmatch(r"\s?(\d{6}\s)*\d{6}\s?", piece) for piece in one)
+    assert {int(n) // 500_000 for sample in one for n in sample.split()} == {0}
+    assert len({int(sample.split()[0]) // 500 for sample in one}) == 4
+    assert all(re.fullmatch(r"\s?(\d{6}\s)*\d{6}\s?", sample) for sample in one)
     assert "".join(sample_text(["中" * 20_000 + " x"], 1e9)[0]) == "中" * 20_000 + " x"
 
 

@@ -47,10 +47,12 @@ def test_tokens_with_similar_usage_get_similar_vectors():
     vectors = initial_vectors(sentences(4000), special, 16, seed=0)
     assert vectors.shape == (40, 16) and vectors.dtype == np.float32
     near = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    alike = near @ near.T
-    inside = np.concatenate([alike[10:14, 10:14][np.triu_indices(4, 1)], alike[20:24, 20:24][np.triu_indices(4, 1)]])
+    similarity = near @ near.T
+    inside = np.concatenate(
+        [similarity[10:14, 10:14][np.triu_indices(4, 1)], similarity[20:24, 20:24][np.triu_indices(4, 1)]]
+    )
     assert (
-        inside.min() > 0.25 > 0 > alike[10:14, 20:24].max()
+        inside.min() > 0.25 > 0 > similarity[10:14, 20:24].max()
     )  # the passage half of the vector carries no information here
 
 

@@ -77,10 +77,10 @@ def test_word_that_increases_tokens_elsewhere_is_not_added() -> None:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     old = Tokenizer(backend)
     rare = " ".join(f"abcdefgh{c}" for c in "abcdefgh")  # each too rare for its own entry
-    cheap, _ = extend_vocabulary(old, ["abcd"] * 22, 5)
-    dear, report = extend_vocabulary(old, ["abcd"] * 22 + [rare] * 4, 5)
-    assert cheap.token(cheap.size - 1) == "abcd"
-    assert dear.size == old.size and report["added"] == 0
+    extended, _ = extend_vocabulary(old, ["abcd"] * 22, 5)
+    unchanged, report = extend_vocabulary(old, ["abcd"] * 22 + [rare] * 4, 5)
+    assert extended.token(extended.size - 1) == "abcd"
+    assert unchanged.size == old.size and report["added"] == 0
 
 
 def test_character_and_byte_tokenizers_raise() -> None:
@@ -117,9 +117,9 @@ def test_new_rows_are_the_mean_of_their_subwords(tie: bool) -> None:
     )  # 32 equals hidden too, so rows and columns could be confused
     model = Model(config, ["mlm"]).init(0)
     torch.nn.init.normal_(model.heads["mlm"].bias)
-    grown, missing = rebuild_with(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
-    assert not missing and grown.config.vocab_size == 34
-    old, new = model.state_dict(), grown.state_dict()
+    extended, missing = rebuild_with(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
+    assert not missing and extended.config.vocab_size == 34
+    old, new = model.state_dict(), extended.state_dict()
     for name in ("encoder.embeddings.tokens.weight", "heads.mlm.bias", *([] if tie else ["heads.mlm.decoder.weight"])):
         assert torch.equal(new[name][:32], old[name])
         assert torch.equal(new[name][32], old[name][[5, 7]].mean(0)) and torch.equal(
@@ -133,10 +133,10 @@ def test_padding_rows_are_used_for_new_words() -> None:
     """A model may have more rows than its tokenizer has tokens: ModernBERT pads to a multiple of 64."""
     config = preset("modernbert-mini", **SMALL, vocab_size=64)
     model = Model(config).init(0)
-    grown, _ = rebuild_with(model, config, ["mlm"], {60: [5, 7]})
-    assert grown.config.vocab_size == 64
-    assert torch.equal(grown.embedding[60], model.embedding[[5, 7]].mean(0))
-    assert torch.equal(grown.embedding[61], model.embedding[61])
+    extended, _ = rebuild_with(model, config, ["mlm"], {60: [5, 7]})
+    assert extended.config.vocab_size == 64
+    assert torch.equal(extended.embedding[60], model.embedding[[5, 7]].mean(0))
+    assert torch.equal(extended.embedding[61], model.embedding[61])
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +185,9 @@ def test_extended_model_has_the_same_initial_loss_on_old_text(general: Path) -> 
     old = hf.load(general).model
     tokenizer = Tokenizer.load(general)
     new, _ = extend_vocabulary(tokenizer, DOMAIN, 4)
-    grown, _ = rebuild_with(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
+    extended, _ = rebuild_with(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
     ids = torch.tensor([tokenizer.encode(GENERAL[0])[:30]])
-    assert torch.equal(old(ids), grown(ids))
+    assert torch.equal(old(ids), extended(ids))
 
 
 def test_run_killed_before_its_first_checkpoint_restarts_with_the_same_words(
@@ -228,14 +228,14 @@ def test_unsupported_extensions_raise(general: Path, texts: Path, tmp_path: Path
 def test_added_subwords_of_an_unrelated_tokenizer_are_none() -> None:
     old = trained("wordpiece")
     assert added_token_subwords(old, trained("bpe")) is None
-    grown = add_words(old, [NewWord("thecat", "thecat", (1,), 1)])
-    pieces = added_token_subwords(old, grown)
-    assert pieces and old.token(pieces[old.size][0]) == "the"
+    extended = add_words(old, [NewWord("thecat", "thecat", (1,), 1)])
+    subwords = added_token_subwords(old, extended)
+    assert subwords and old.token(subwords[old.size][0]) == "the"
 
 
 def test_config_changes_pass_through(general: Path) -> None:
     model = hf.load(general).model
     same, missing = rebuild_with(model, model.config, model.heads)
     assert same is model and not missing
-    wetter, missing = rebuild_with(model, change(model.config, dropout=0.3), ["mlm", "nsp"])
-    assert wetter.config.dropout == 0.3 and {name.split(".")[1] for name in missing} == {"pooler", "nsp"}
+    changed, missing = rebuild_with(model, change(model.config, dropout=0.3), ["mlm", "nsp"])
+    assert changed.config.dropout == 0.3 and {name.split(".")[1] for name in missing} == {"pooler", "nsp"}

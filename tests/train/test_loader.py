@@ -52,9 +52,9 @@ def padding(loader: Loader, size: int, batches: int) -> float:
 def test_every_epoch_contains_every_row_once(size: int) -> None:
     bucketed = loader(size)
     for epoch in range(4):
-        places = [bucketed.locate(epoch * 1003 + i, PHASE) for i in range(1003)]
-        assert {e for e, _ in places} == {epoch}
-        assert sorted(i for _, i in places) == list(range(1003))
+        located = [bucketed.locate(epoch * 1003 + i, PHASE) for i in range(1003)]
+        assert {e for e, _ in located} == {epoch}
+        assert sorted(i for _, i in located) == list(range(1003))
 
 
 @pytest.mark.parametrize("size", [7, 16, 50])
@@ -94,6 +94,6 @@ def test_batches_are_random_access() -> None:
 
 
 def test_fewer_rows_than_a_batch() -> None:
-    few = loader(16, lengths=np.array([5, 9, 3]))
-    assert sorted(few.locate(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
-    assert few.batch(0, 16, PHASE).input_ids.shape == (16, 9)
+    small = loader(16, lengths=np.array([5, 9, 3]))
+    assert sorted(small.locate(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
+    assert small.batch(0, 16, PHASE).input_ids.shape == (16, 9)

@@ -54,10 +54,10 @@ def test_muon_agrees_with_torch_to_bfloat16(tmp_path: Path) -> None:
     subprocess.run(command, check=True, env=environment)
     for (start, gradients), theirs in zip(cases, torch.load(tmp_path / "out.pt"), strict=True):
         ours = nn.Parameter(start.clone())
-        mine = Muon([(ours, 1)], lr=0.02, weight_decay=0.1)
+        muon = Muon([(ours, 1)], lr=0.02, weight_decay=0.1)
         for gradient in gradients:
             ours.grad = gradient
-            mine.step()
+            muon.step()
         assert (ours - theirs).norm() / (theirs - start).norm() < 0.02
 
 

@@ -44,8 +44,10 @@ def prepared(store: TokenStore, path: Path) -> TokenStore:
 
 def make_loader(store: TokenStore, *mixed: tuple[TokenStore, str]) -> ReplayLoader:
     recipe = Recipe.build({"objective": "mlm"})
-    several = [ReplaySource(ReplayPart(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
-    out = build_loader(store, several, recipe, build(recipe, store.tokenizer))
+    sources = [
+        ReplaySource(ReplayPart(f"m{n}", "x", Fraction(fraction)), other) for n, (other, fraction) in enumerate(mixed)
+    ]
+    out = build_loader(store, sources, recipe, build(recipe, store.tokenizer))
     assert isinstance(out, ReplayLoader)
     return out
 
@@ -57,8 +59,8 @@ def test_every_batch_has_its_fractions_and_every_row_is_used_once() -> None:
         counts = np.bincount([which for which, _ in located[first : first + 40]], minlength=3) / 40
         assert np.abs(counts - [0.45, 0.2, 0.35]).max() <= 2 / 40
     for which in range(3):
-        mine = [n for w, n in located if w == which]
-        assert mine == list(range(len(mine))), "rows of each text must be in order and complete"
+        rows_of_text = [n for w, n in located if w == which]
+        assert rows_of_text == list(range(len(rows_of_text))), "rows of each text must be in order and complete"
     assert schedule.rows(450) == 1000
 
 
@@ -84,7 +86,7 @@ def test_replay_fraction_of_tokens(store: TokenStore, others: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mix", "why"),
+    ("mix", "message"),
     [
         (["a.txt"], "PATH:SHARE"),
         (["a.txt:0"], "above 0 and below 1"),
@@ -96,8 +98,8 @@ def test_replay_fraction_of_tokens(store: TokenStore, others: Path) -> None:
         (["a.txt:0.5", "b.txt:0.5"], "add up to 1"),
     ],
 )
-def test_invalid_fractions_raise(mix: list[str], why: str) -> None:
-    with pytest.raises(unmask.UserError, match=why):
+def test_invalid_fractions_raise(mix: list[str], message: str) -> None:
+    with pytest.raises(unmask.UserError, match=message):
         parse_replay(mix)
 
 
