@@ -67,9 +67,7 @@ def test_tag_baseline_predicts_the_most_frequent_tag_of_a_word(start: Path) -> N
         {"text": "york sat", "spans": []},
     ]
     (scores,) = simple(task, rare, evaluated).values()
-    assert (
-        scores["precision"] == 1.0
-    )  # is outside an entity three times of six, more often than it has any one entity label
+    assert scores["precision"] == 1.0  # york is O 3 of 6 times, more often than any entity tag
     speech = task_of("tag", start, POS)
     evaluated = [{"text": "cats ran home", "words": [[0, 4], [5, 8], [9, 13]], "tags": ["NOUN", "VERB", "ADV"]}]
     assert simple(speech, POS, evaluated)["most frequent tag"]["token_accuracy"] == pytest.approx(2 / 3)
@@ -87,9 +85,7 @@ def test_answer_baseline_predicts_the_sentence_with_the_largest_overlap(start: P
     scores = simple(task, [answerable, none] * 5, [answerable, none])["nearest sentence"]
     assert scores["exact"] == 1.0 and scores["NoAns_exact"] == 1.0
     assert task.task_state["threshold"] == -99.0
-    assert (
-        simple(task, [answerable], [answerable])["nearest sentence"]["exact"] == 1.0
-    )  # no no-answer score to fit: it always answers
+    assert simple(task, [answerable], [answerable])["nearest sentence"]["exact"] == 1.0  # always answers
     assert all(np.isfinite(value) for value in scores.values())
 
 

@@ -231,7 +231,7 @@ def test_first_trial_uses_the_values_of_the_recipe(folder: Path, tmp_path: Path)
     study = tune._optuna().create_study()
     study.enqueue_trial(values)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # which Optuna warns about if a value is outside of its range
+        warnings.simplefilter("error")  # Optuna warns about values outside of a range
         assert tune.suggest(study.ask(), ranges) == values
     assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "must be in steps, as configured"
     for override in ("task.pooling=mean", "task.embed.pooling=mean"):

@@ -176,7 +176,7 @@ def test_bytes_of_one_character_belong_to_one_word(tokenizers):
 
 
 def test_document_longer_than_the_tokenization_chunk(tokenizers, documents):
-    text = " ".join(documents)[:150_000]  # three times the limit
+    text = " ".join(documents)[:150_000]  # three batches
     for kind in ("bpe", "char"):
         result = DocumentEncoder(tokenizers[kind], "en")([EncodeTask(text)]).train
         assert result.tokens.tolist()[:-1] == tokenizers[kind].encode(text)
