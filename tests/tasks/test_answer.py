@@ -160,20 +160,18 @@ def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
 
 def test_no_answer_uses_the_threshold_and_the_smallest_null_score() -> None:
     task = task_of(tokenizer_of("char"), 64, max_answer_length=2)
-    values = np.full((5, 2), -3.0)
-    values[0], values[1, 0], values[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
-    (answer,) = task.decode(outputs_of(task, "abcd", [values]))
+    logits = np.full((5, 2), -3.0)
+    logits[0], logits[1, 0], logits[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
+    (answer,) = task.decode(outputs_of(task, "abcd", [logits]))
     assert (answer["answer"], answer["start"], answer["end"]) == ("", None, None)
     assert answer["score"] == pytest.approx(-0.5) and answer["candidates"][0]["answer"] == "ab"
     assert 0.5 < answer["probability"] < 1 and len(answer["candidates"]) == 3
     task.task_state["threshold"] = 0.5
-    assert task.decode(outputs_of(task, "abcd", [values]))[0]["answer"] == "ab"
+    assert task.decode(outputs_of(task, "abcd", [logits]))[0]["answer"] == "ab"
     task.task_state["threshold"] = None  # never
-    (answer,) = task.decode(outputs_of(task, "abcd", [values]))
-    probabilities = np.exp([values[1 + s, 0] + values[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
-    assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(
-        probabilities.max() / probabilities.sum()
-    )
+    (answer,) = task.decode(outputs_of(task, "abcd", [logits]))
+    exp_scores = np.exp([logits[1 + s, 0] + logits[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
+    assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(exp_scores.max() / exp_scores.sum())
     short = task_of(tokenizer_of("char"), 12, max_answer_length=2, doc_stride=1)
     rows = short.encode(record("Who?", "abcdefgh"), labeled=False)
     values = [np.zeros((len(row), 2), np.float32) for row in rows]
