@@ -235,7 +235,7 @@ def test_importing_the_package_loads_no_heavy_dependencies():
 # ------------------------------------------------------------------------------------------- incomplete and damaged runs
 
 
-def test_before_the_first_step(tmp_path):
+def test_summary_before_the_first_step(tmp_path):
     run = Run.create(tmp_path / "run", "pretrain", "test")
     Recipe.build({}).write(run.path / "recipe.yaml")
     s = report.summary(run)

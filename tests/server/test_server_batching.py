@@ -41,11 +41,11 @@ class RecordingBatcher(Batcher):
 
     def __init__(self, models: dict[str, Predictor], limits: Limits = DEFAULT):
         super().__init__(models, limits, Metrics())
-        self.made: list[tuple[str, list[Any]]] = []
+        self.recorded_calls: list[tuple[str, list[Any]]] = []
         self.open = threading.Event()
 
     def _compute(self, key: Any, inputs: Any) -> list[Any]:
-        self.made.append((key.method, [each.item for each in inputs]))
+        self.recorded_calls.append((key.method, [each.item for each in inputs]))
         assert self.open.wait(30)
         return super()._compute(key, inputs)
 
@@ -72,7 +72,9 @@ def together(batcher: RecordingBatcher, *requests: tuple) -> list[Any]:
 def test_pending_requests_are_computed_in_one_call(models: dict[str, Predictor]) -> None:
     batcher = RecordingBatcher(models)
     results = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
-    assert [method for method, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
+    assert [method for method, _ in batcher.recorded_calls] == ["embed", "embed"] and batcher.recorded_calls[1][
+        1
+    ] == FACTS
     assert gap(results, models["mlm"].embed(FACTS)) <= 1e-5
     assert batcher.pending_tokens == 0
 
@@ -90,7 +92,7 @@ def test_different_settings_methods_and_models_are_not_batched_together(models: 
         ("mlm", "next_sentence", ("Ben", "lives"), {}),
     ]
     results = together(batcher, *requests)
-    assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
+    assert [len(items) for _, items in batcher.recorded_calls] == [1, 2, 1, 1, 2, 1]
     assert [len(f.masks[0].candidates) for f in (results[0], results[1], results[5])] == [2, 3, 2]
     assert results[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
     assert results[3] == near(models["mlm"].next_sentence("Ann", "lives"), 1e-5)
@@ -131,9 +133,9 @@ def test_batches_are_limited_in_tokens_and_methods_alternate(models: dict[str, P
     batcher = RecordingBatcher(models, Limits(max_batch_tokens=40))
     results = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
     assert gap(results[0], models["mlm"].embed(FACTS)) <= 1e-5
-    calls = [method for method, _ in batcher.made]
+    calls = [method for method, _ in batcher.recorded_calls]
     assert len(calls) > 4 and calls.index("score") == 2  # not after all embed requests
-    assert all(len(items) <= 5 for _, items in batcher.made)
+    assert all(len(items) <= 5 for _, items in batcher.recorded_calls)
 
 
 def test_sampled_texts_do_not_depend_on_the_batch(models: dict[str, Predictor]) -> None:
@@ -212,7 +214,7 @@ def test_cancelled_pending_requests_are_not_computed(models: dict[str, Predictor
         await asyncio.gather(first, kept)
 
     asyncio.run(main())
-    assert [items for _, items in batcher.made] == [["first"], ["kept"]]
+    assert [items for _, items in batcher.recorded_calls] == [["first"], ["kept"]]
 
 
 def test_event_loop_is_not_blocked_by_a_forward_pass(models: dict[str, Predictor]) -> None:

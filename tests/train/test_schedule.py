@@ -32,7 +32,7 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
 
 
 @pytest.mark.parametrize("bad", ["64:0.5", "x", "64:0.5,128:0.6", "4"])
-def test_bad_lengths(bad: str) -> None:
+def test_invalid_lengths_raise(bad: str) -> None:
     with pytest.raises(UserError, match=r"train\.max_length"):
         length_schedule(TrainRecipe(max_length=bad))
 
