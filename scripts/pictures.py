@@ -2,8 +2,8 @@
 
     make pictures        # or: python scripts/pictures.py [--folder FOLDER] [--steps 400] [--only terminal studio]
 
-A small model is trained on 10,000 of the movie reviews that pip provides, in a pseudo-terminal, and rich turns what the commands print into an SVG.
-The studio then opens that model in headless Chromium (Debian's package, with playwright) and is photographed.
+The script trains a small model on 10,000 movie reviews (pip) in a pseudo-terminal, and rich renders the output as SVG.
+It then opens that model in the studio with headless Chromium (Debian's package, with playwright) and takes a screenshot.
 Everything is written to a temporary folder; --folder keeps it, so that --only studio can use the model again.
 """
 
@@ -31,8 +31,8 @@ from unmask.runs.quickstart import read_reviews
 from unmask.text.samples import SAMPLES
 
 DOCS = Path(__file__).parent.parent / "docs"
-COLUMNS = 116  # of the terminal; the longest line of a training log fits
-LARGEST = 300_000  # bytes of a picture
+COLUMNS = 116  # terminal width; fits the longest line of a training log
+MAX_BYTES = 300_000  # of one picture
 REVIEWS = 10_000
 RECIPE = Path(unmask.__file__).parent / "recipes" / "quickstart.yaml"
 RUN = "runs/reviews"
@@ -107,14 +107,14 @@ def make_studio(folder: Path, out: Path) -> None:
     words = [sys.executable, "-m", "unmask", "studio", "runs", f"reviews={RUN}", "--port", "0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as play:
         try:
-            address = next(found[0] for line in server.stdout or () if (found := re.search(r"http://[\d.]+:\d+", line)))
+            address = next(match[0] for line in server.stdout or () if (match := re.search(r"http://[\d.]+:\d+", line)))
             browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1120, "height": 700}, locale="en-US", color_scheme="light")
             page.goto(f"{address}/#fill")
             page.fill("#text", FILLS[0])
             page.keyboard.press("Control+Enter")
             page.locator(".bars button").nth(4).wait_for(timeout=60_000)
-            page.wait_for_timeout(1000)  # until the bars have their full color
+            page.wait_for_timeout(1000)  # wait for the color transition of the bars
             page.screenshot(path=out)
             browser.close()
         finally:
@@ -126,18 +126,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="work here and keep the runs")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--only", nargs="*", default=["terminal", "studio"], choices=["terminal", "studio"])
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.folder or Path(temporary)
+        folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        if "terminal" in given.only:
-            make_terminal(folder, given.steps, DOCS / "terminal.svg")
-        if "studio" in given.only:
+        if "terminal" in args.only:
+            make_terminal(folder, args.steps, DOCS / "terminal.svg")
+        if "studio" in args.only:
             make_studio(folder, DOCS / "studio.png")
     for name in ("terminal.svg", "studio.png"):
         size = (DOCS / name).stat().st_size
-        if size > LARGEST:
-            raise SystemExit(f"{name} has {size:,} bytes, more than {LARGEST:,}")
+        if size > MAX_BYTES:
+            raise SystemExit(f"{name} has {size:,} bytes, more than {MAX_BYTES:,}")
 
 
 if __name__ == "__main__":

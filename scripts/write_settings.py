@@ -1,7 +1,7 @@
-"""Write what is made of the recipe's fields and kept in files: the reference page, and the package's signatures for editors.
+"""Generate files from the recipe's fields: the reference page, and the package's signatures for editors.
 
 python scripts/write_settings.py            # after a setting was added or changed: make settings
-python scripts/write_settings.py --check    # exit code 1 when a file is not up to date
+python scripts/write_settings.py --check    # exit code 1 if a file is not up to date
 """
 
 import ast
@@ -19,22 +19,22 @@ from unmask.recipe import Recipe
 from unmask.settings import Section, Setting, settings_of
 
 ROOT = Path(__file__).parents[1]
-MADE = "made by scripts/write_settings.py (`make settings`): do not edit"
+NOTE = "made by scripts/write_settings.py (`make settings`): do not edit"
 
 
-def written(kind: Any) -> str:
-    """A type as one writes it."""
+def type_name(kind: Any) -> str:
+    """Return a type in source syntax."""
     if get_origin(kind) in (Union, UnionType):
-        return " | ".join(map(written, get_args(kind)))
+        return " | ".join(map(type_name, get_args(kind)))
     if get_origin(kind) is Literal:
         return f"Literal[{', '.join(map(json.dumps, get_args(kind)))}]"
     if get_origin(kind):
-        return f"{get_origin(kind).__name__}[{', '.join(map(written, get_args(kind)))}]"
+        return f"{get_origin(kind).__name__}[{', '.join(map(type_name, get_args(kind)))}]"
     return "None" if kind is NoneType else kind.__name__
 
 
 def stub() -> str:
-    """The package as editors read it: the functions of `api.py`, with a parameter for each setting."""
+    """Return the package's stub file: the functions of `api.py`, with one parameter per setting."""
     source = (ROOT / "unmask" / "api.py").read_text("utf-8")
     tree = ast.parse(source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -50,11 +50,11 @@ def stub() -> str:
     lines.append("from unmask.errors import UserError as UserError")
     ours = sorted(line for line in lines if line.startswith("from unmask"))
     others = [line for line in lines if line not in ours]
-    return "\n".join([f"# {MADE}", *others, "", *ours, "", "__version__: str", "", body])
+    return "\n".join([f"# {NOTE}", *others, "", *ours, "", "__version__: str", "", body])
 
 
 def function(node: ast.FunctionDef, source: str) -> str:
-    """Its parameters one to a line, with their defaults, and the first line of its docstring."""
+    """Return the stub of a function: one parameter per line, with its default, and the first line of its docstring."""
     shown = inspect.signature(getattr(api, node.name)).parameters
     arguments = node.args
     own = {a.arg: a for a in (*arguments.args, *arguments.kwonlyargs)}
@@ -71,15 +71,15 @@ def function(node: ast.FunctionDef, source: str) -> str:
         elif parameter.kind is parameter.VAR_KEYWORD:
             lines.append(f"    **{name}: Any,")
         else:
-            lines.append(f"    {name}: {written(parameter.annotation)} = None,")
+            lines.append(f"    {name}: {type_name(parameter.annotation)} = None,")
     returns = ast.unparse(node.returns).strip("'") if node.returns else "Any"
     inner = "\n" + "\n".join(lines) + "\n" if lines else ""
     about = (ast.get_docstring(node) or "").split("\n")[0]
     return f'def {node.name}({inner}) -> {returns}:\n    """{about}"""\n'
 
 
-def takes(setting: Setting) -> str:
-    """The values of a setting: a word for a type, or the choices."""
+def accepted_values(setting: Setting) -> str:
+    """Return the values of a setting: the name of its type, or its choices."""
     words = {int: "integer", float: "number", str: "text", bool: "true, false", NoneType: "null"}
     words |= {list: "list", tuple: "pair", dict: "mapping"}
     shown = []
@@ -100,13 +100,13 @@ def table(section: type[Section], path: str) -> list[str]:
     lines = ["| setting | default | values | flag | |", "|---|---|---|---|---|"]
     for setting in settings_of(section, path):
         if setting.path.count(".") > path.count("."):
-            continue  # of a section in this one
+            continue  # belongs to a subsection
         default = json.dumps(setting.field.default, ensure_ascii=False)
         meaning = f" ({setting.stands_for})" if setting.stands_for else ""
         cells = (
             f"`{setting.path}`",
             f"`{default}`{meaning}",
-            takes(setting),
+            accepted_values(setting),
             flags(setting),
             setting.help.replace("|", "\\|"),
         )
@@ -126,7 +126,7 @@ def sections(root: type[Section], path: str = "") -> list[str]:
 
 def page() -> str:
     lines = [
-        f"<!-- {MADE} -->",
+        f"<!-- {NOTE} -->",
         "# Recipe reference",
         "",
         "A recipe is a YAML file (`--recipe FILE`) with the settings of a run. `--set section.field=value` overrides any setting. The most common",

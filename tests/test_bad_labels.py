@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from typer.testing import CliRunner
@@ -22,7 +22,7 @@ PAIRS = "text,positive\n" + "".join(f"anna saw a film {n},a film {n}\n" for n in
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     model_folder(folder / "model")
-    labelled(folder / "reviews.csv", 30)
+    labeled(folder / "reviews.csv", 30)
     (folder / "relevant.csv").write_text(RELEVANT)
     (folder / "pairs.csv").write_text(PAIRS)
     (folder / "written.csv").write_text("text,target\n" + "anna saw a film,a film\n" * 30)

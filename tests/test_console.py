@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 from typer.testing import CliRunner
 
 import unmask
@@ -117,7 +117,7 @@ def test_error_on_a_real_terminal_is_escaped(tmp_path: Path) -> None:
 
 
 def test_suggested_command_works_for_a_directory_with_a_leading_dash(tmp_path: Path, no_report: None) -> None:
-    labelled(tmp_path / "train.csv", 40)
+    labeled(tmp_path / "train.csv", 40)
     model_folder(tmp_path / "start")
     words = ["finetune", "start", "--train", "train.csv", "--steps", "1", "--out=-my run"]
     done = run_in(tmp_path, *words)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 from server.serving import server
 
 from unmask import api
@@ -19,7 +19,7 @@ expect.set_options(timeout=30_000)
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve a run with two parts, the worse of which was written last."""
     root = tmp_path_factory.mktemp("opening")
-    start, train, test = model_folder(root / "start"), labelled(root / "a.csv", 24), labelled(root / "b.csv", 9, 500)
+    start, train, test = model_folder(root / "start"), labeled(root / "a.csv", 24), labeled(root / "b.csv", 9, 500)
     whole = root / "runs" / "quickstart-1"
     for name, accuracy in (("good", 0.875), ("bad", 0.5)):
         api.finetune(start, train=train, test=test, steps=1, batch_size=4, out=whole / name)

@@ -81,7 +81,7 @@ def classifier(folder: Path) -> tuple[Path, Path]:
 
     import unmask
 
-    train, test = tiny.labelled(folder / "train.csv", 120), tiny.labelled(folder / "test.csv", 60, first=500)
+    train, test = tiny.labeled(folder / "train.csv", 120), tiny.labeled(folder / "test.csv", 60, first=500)
     base = tiny.model_folder(folder / "base")
     run = unmask.finetune(
         base, train=[train], epochs=6, batch_size=8, lr=3e-3, out=folder / "run", overrides=["train.threads=1"]

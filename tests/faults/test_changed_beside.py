@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 from unmask import UserError, api
 from unmask.model import hf
@@ -27,7 +27,7 @@ def crashed_run(start: Path, file: Path, out: Path, **options: str) -> Run:
 
 
 def test_resume_with_a_changed_teacher_raises(tmp_path: Path) -> None:
-    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    start, file = model_folder(tmp_path / "start"), labeled(tmp_path / "train.csv", 30)
     teacher = api.finetune(start, train=file, out=tmp_path / "teacher", overrides=SETS).model
     run = crashed_run(start, file, tmp_path / "run", teacher=str(teacher))
     before = {path: path.read_bytes() for path in teacher.iterdir() if path.is_file()}
@@ -43,7 +43,7 @@ def test_resume_with_a_changed_teacher_raises(tmp_path: Path) -> None:
 
 
 def test_resume_with_changed_augmented_records_raises(tmp_path: Path) -> None:
-    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    start, file = model_folder(tmp_path / "start"), labeled(tmp_path / "train.csv", 30)
     run = crashed_run(start, file, tmp_path / "run", augment_mlm=0.5)
     rewritten = run.path / "augmented.jsonl"
     before = rewritten.read_text()

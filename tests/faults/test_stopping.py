@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 # Runs the command line and sends it a signal `delay` seconds after a function appears on the main thread's stack.
 CHILD = """
@@ -95,7 +95,7 @@ def test_sigterm_during_text_preparation(random_words: Path, workers: int, tmp_p
 
 def test_sigterm_while_reading_labeled_files(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
-    labelled(tmp_path / "train.csv", 20_000)
+    labeled(tmp_path / "train.csv", 20_000)
     words = ["finetune", "start", "--train", "train.csv", "--task", "classify", "--out", "run"]
     code, stderr, _ = stop_inside(tmp_path, "read_sets", signal.SIGTERM, *words)
     assert code == 143
@@ -105,8 +105,8 @@ def test_sigterm_while_reading_labeled_files(tmp_path: Path) -> None:
 
 def test_sigterm_during_test_evaluation_prints_a_resume_command(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
-    labelled(tmp_path / "train.csv", 60)
-    labelled(tmp_path / "test.csv", 4000)
+    labeled(tmp_path / "train.csv", 60)
+    labeled(tmp_path / "test.csv", 4000)
     words = ["finetune", "start", "--train", "train.csv", "--test", "test.csv", "--steps", "2", "--out", "my run"]
     code, stderr, _ = stop_inside(tmp_path, "evaluate_splits", signal.SIGTERM, *words)
     assert code == 143
@@ -120,7 +120,7 @@ def test_sigterm_during_test_evaluation_prints_a_resume_command(tmp_path: Path) 
 
 def test_sigterm_in_the_training_loop_saves_a_checkpoint_and_exits_with_143(tmp_path: Path) -> None:
     model_folder(tmp_path / "start")
-    labelled(tmp_path / "train.csv", 60)
+    labeled(tmp_path / "train.csv", 60)
     words = ["finetune", "start", "--train", "train.csv", "--steps", "20000", "--out", "run"]
     code, stderr, _ = stop_inside(tmp_path, "step", signal.SIGTERM, *words)
     assert code == 143

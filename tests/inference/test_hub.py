@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporting.exports import new_folder
 from inference.hub_stand_in import Hub, hub
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 ASK = """
 import json, sys, unmask
@@ -81,7 +81,7 @@ def test_missing_local_path_is_reported_as_missing(tmp_path: Path) -> None:
 
 
 def test_run_pins_the_commit_of_its_base_model(tmp_path: Path) -> None:
-    labelled(tmp_path / "train.csv", 40)
+    labeled(tmp_path / "train.csv", 40)
     first, second = (
         (model_folder(tmp_path / name, seed=seed) / "model.safetensors").read_bytes().hex()
         for seed, name in enumerate(("first", "second"))

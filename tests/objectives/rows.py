@@ -1,4 +1,4 @@
-"""Rows of random bytes with words, sentences and documents, for statistics over many of them."""
+"""Random byte sequences with word, sentence and document flags, for statistics over many sequences."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ ORDINARY = np.flatnonzero(~TOKENIZER.special)
 
 
 def row(i: int, length: int = 128, tokenizer: Tokenizer = TOKENIZER, documents: bool = False) -> Example:
-    """Words of 1.4 tokens, sentences of 14, and with `documents` a [SEP] in the middle where one ends."""
+    """Words average 1.4 tokens and sentences 14. With `documents`, a [SEP] in the middle ends a document."""
     rng = generator("rows", i)
     ordinary = np.flatnonzero(~tokenizer.special)
     first = [] if tokenizer.cls is None else [tokenizer.cls]

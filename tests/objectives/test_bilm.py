@@ -1,4 +1,4 @@
-"""Language modelling in both directions: what is predicted where, that no state knows its answer, and that it learns."""
+"""Bidirectional language modeling: targets per direction, no leakage of the target into its state, and convergence."""
 
 from pathlib import Path
 
@@ -39,16 +39,17 @@ def test_targets(store: TokenStore) -> None:
     assert labels["bilm.backwards.targets"].tolist() == [2, 10, 11, 12]
 
 
-def test_share(store: TokenStore) -> None:
-    """The stated number in every row; every place as often as any other; each direction by itself."""
+def test_target_fraction_is_exact_and_uniform(store: TokenStore) -> None:
+    """Every row has exactly the requested number of targets. Positions are uniform, and the directions are
+    independent."""
     seen = {"forwards": np.zeros(41), "backwards": np.zeros(41)}
     for n in range(2000):
         labels = objective(store, target_fraction=0.25).corrupt(Example(np.arange(41)), generator(0, n), PHASE).labels
         for name, step in (("forwards", 1), ("backwards", -1)):
-            places = labels[f"bilm.{name}.positions"]
-            assert len(set(places.tolist())) == 10
-            assert (labels[f"bilm.{name}.targets"] == places + step).all()
-            seen[name][places] += 1
+            positions = labels[f"bilm.{name}.positions"]
+            assert len(set(positions.tolist())) == 10
+            assert (labels[f"bilm.{name}.targets"] == positions + step).all()
+            seen[name][positions] += 1
     for name, never in (("forwards", 40), ("backwards", 0)):
         assert seen[name][never] == 0
         rates = np.delete(seen[name], never) / 2000
@@ -56,7 +57,7 @@ def test_share(store: TokenStore) -> None:
         assert np.abs(rates - 0.25).max() < 0.05
 
 
-def test_only_real_tokens_count(store: TokenStore) -> None:
+def test_padding_has_no_targets(store: TokenStore) -> None:
     o = objective(store)
     rows = [o.corrupt(Example(np.arange(2, 2 + n)), generator(0, n), PHASE) for n in (9, 4)]
     together = collate(rows, pad=0)
@@ -68,29 +69,29 @@ def test_only_real_tokens_count(store: TokenStore) -> None:
     assert both == pytest.approx(sum(sums), rel=1e-5)
 
 
-def test_no_state_knows_its_answer(store: TokenStore) -> None:
-    """A prediction does not change, not by a bit, when the token that it predicts, or any beyond it, does."""
+def test_states_do_not_leak_their_targets(store: TokenStore) -> None:
+    """A prediction is bit-identical when the token that it predicts, or any token beyond it, changes."""
     o = objective(store)
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, **SIZE), o.heads).init(0).eval()
     with torch.no_grad():
-        for place in range(1, 9):
+        for position in range(1, 9):
             for side in ("forwards", "backwards"):
                 ids = np.arange(20, 30)
                 row = o.corrupt(Example(ids), generator(0), PHASE)
-                beyond = slice(place, None) if side == "forwards" else slice(None, place + 1)
+                beyond = slice(position, None) if side == "forwards" else slice(None, position + 1)
                 changed = ids.copy()
                 changed[beyond] += 100
                 logits = []
-                for given in (ids, changed):
-                    batch = collate([Example(given, labels=row.labels)], pad=0)
+                for inputs in (ids, changed):
+                    batch = collate([Example(inputs, labels=row.labels)], pad=0)
                     logits.append(o.logits_and_targets(model, o._hidden(model, batch), batch)["bilm"][0])
-                # forwards, place is predicted at place - 1; backwards at place + 1
-                at = place - 1 if side == "forwards" else 9 + place
+                # forwards, a position is predicted at position - 1; backwards at position + 1
+                at = position - 1 if side == "forwards" else 9 + position
                 assert torch.equal(logits[0][at], logits[1][at])
                 assert not torch.equal(logits[0], logits[1])
 
 
-def test_the_mix_is_left_to_tasks(store: TokenStore) -> None:
+def test_layer_mix_is_not_trained_or_used(store: TokenStore) -> None:
     o = objective(store)
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, **SIZE), o.heads).init(0).eval()
     batch = collate([o.corrupt(Example(np.arange(20, 30)), generator(0), PHASE)], pad=0)
@@ -102,7 +103,7 @@ def test_the_mix_is_left_to_tasks(store: TokenStore) -> None:
         assert torch.equal(o.loss(model, batch)["bilm"][0], before)
 
 
-def test_other_models_and_sums_are_refused(store: TokenStore) -> None:
+def test_other_models_and_combinations_raise(store: TokenStore) -> None:
     recipe = Recipe.build({"objective": "bilm"})
     with pytest.raises(UserError, match="does not fit a bert model") as error:
         build(recipe, store.tokenizer, preset("bert-tiny"))
@@ -122,7 +123,7 @@ def trainer_of(store: TokenStore, model: Model, steps: int) -> tuple[Trainer, Lo
     return Trainer(model, o, recipe.train, p, 1, World(0, 1)), loader
 
 
-def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) -> None:
+def test_model_overfits_and_resumes_bit_exactly(store: TokenStore, tmp_path: Path) -> None:
     config = preset("elmo-mini", vocab_size=store.tokenizer.size, **SIZE)
     model = Model(config, ["bilm"]).init(1)
     trainer, loader = trainer_of(store, model, 90)
@@ -139,7 +140,7 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
     assert [again.step(step, [(0, batch)]).values["loss"] for step in range(80, 90)] == losses[80:]
 
 
-def test_characters_learn(store: TokenStore) -> None:
+def test_loss_decreases_with_character_input(store: TokenStore) -> None:
     from unmask.text.token_bytes import token_bytes
 
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, characters=True, **SIZE), ["bilm"]).init(1)

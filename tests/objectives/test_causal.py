@@ -1,4 +1,4 @@
-"""CLM, prefix and hybrid: which token is predicted where, what its prediction may see, and documents kept apart."""
+"""CLM, prefix LM and hybrid: target positions, visible context, and separate documents in packed rows."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ SMALL = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "layers": 3, "i
 FAMILIES = ["bert-tiny", "modernbert-mini", "gpt2-mini"]
 
 
-def made(name: str, family: str, **sections: object) -> tuple[Objective, Model]:
+def make(name: str, family: str, **sections: object) -> tuple[Objective, Model]:
     shape = SMALL | ({"local_window": 8} if family.startswith("modern") else {})
     config = preset(family, **shape)
     objective = build(Recipe.build({"objective": name, **sections}), TOKENIZER, config)
@@ -37,8 +37,8 @@ def predictions(objective: Objective, model: Model, example: Example) -> dict[st
     return {name: logits for name, (logits, _) in outputs.items()}
 
 
-def test_clm_predicts_every_next_token_but_the_end_of_the_row() -> None:
-    objective, _ = made("clm", "bert-tiny")
+def test_clm_predicts_every_next_token_except_after_the_last() -> None:
+    objective, _ = make("clm", "bert-tiny")
     example = row(3, 64, documents=True)
     out = objective.corrupt(example, generator(0), PHASE)
     assert (out.input_ids == example.input_ids).all()
@@ -46,43 +46,43 @@ def test_clm_predicts_every_next_token_but_the_end_of_the_row() -> None:
     assert (out.labels["clm.targets"] == example.input_ids[1:63]).all()
     assert TOKENIZER.sep in out.labels["clm.targets"].tolist(), "the end of a document is predicted"
     assert out.prefix_length == 0
-    assert made("clm", "gpt2-mini")[0].corrupt(example, generator(0), PHASE).prefix_length is None, (
-        "the model hides by itself"
+    assert make("clm", "gpt2-mini")[0].corrupt(example, generator(0), PHASE).prefix_length is None, (
+        "the model applies the causal mask itself"
     )
 
 
-def test_documents_apart_are_not_continued_by_the_next() -> None:
+def test_separate_documents_do_not_predict_the_next_document() -> None:
     example = row(3, 64, documents=True)
     example.document_ids = np.cumsum((example.flags & DOCUMENT) > 0)
     for name in ("clm", "prefix", "hybrid"):
-        objective, _ = made(name, "bert-tiny", mlm={"mask_rate": 0.9})
+        objective, _ = make(name, "bert-tiny", mlm={"mask_rate": 0.9})
         for i in range(20):
             labels = objective.corrupt(example, generator(name, i), replace(PHASE, mask_rate=0.9)).labels
             for key in labels:
-                place = 33 if key == "mlm.positions" else 32  # of the masked token, or of the one before it
-                assert not key.endswith(".positions") or place not in labels[key].tolist()
+                position = 33 if key == "mlm.positions" else 32  # of the masked token, or of the one before it
+                assert not key.endswith(".positions") or position not in labels[key].tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["clm", "prefix", "hybrid"])
-def test_later_tokens_change_no_earlier_prediction(name: str, family: str) -> None:
-    """Bit for bit. The prefix itself may be seen; so the change is made after it."""
-    objective, model = made(name, family, hybrid={"clm_fraction": 1.0})
-    made_so = (objective.corrupt(row(5, 64), generator("cut", i), PHASE) for i in range(99))
-    example = next(e for e in made_so if (e.prefix_length or 0) < 40)
+def test_later_tokens_do_not_affect_earlier_predictions(name: str, family: str) -> None:
+    """Bit-exact. Tokens of the prefix may be visible, so the change is made after it."""
+    objective, model = make(name, family, hybrid={"clm_fraction": 1.0})
+    candidates = (objective.corrupt(row(5, 64), generator("cut", i), PHASE) for i in range(99))
+    example = next(e for e in candidates if (e.prefix_length or 0) < 40)
     positions = next(v for k, v in example.labels.items() if k.endswith(".positions") and len(v))
-    changed_at = int(positions[len(positions) // 2]) + 1
+    change_position = int(positions[len(positions) // 2]) + 1
     ids = example.input_ids.copy()
-    ids[changed_at:-1] = generator("other").choice(ORDINARY, len(ids) - 1 - changed_at)
+    ids[change_position:-1] = generator("other").choice(ORDINARY, len(ids) - 1 - change_position)
     before, after = (predictions(objective, model, replace(example, input_ids=x)) for x in (example.input_ids, ids))
     term = objective.terms[-1]
-    earlier = int((positions < changed_at).sum())
+    earlier = int((positions < change_position).sum())
     assert torch.equal(before[term][:earlier], after[term][:earlier])
-    assert not torch.equal(before[term][earlier:], after[term][earlier:]), "the change is seen where it may be"
+    assert not torch.equal(before[term][earlier:], after[term][earlier:]), "later positions see the change"
 
 
-def test_the_cut_of_prefix_is_uniform_and_the_loss_begins_there() -> None:
-    objective, _ = made("prefix", "bert-tiny")
+def test_prefix_length_is_uniform_and_loss_starts_after_it() -> None:
+    objective, _ = make("prefix", "bert-tiny")
     cuts = []
     for i in range(4000):
         out = objective.corrupt(row(0, 32), generator("cut", i), PHASE)
@@ -90,11 +90,11 @@ def test_the_cut_of_prefix_is_uniform_and_the_loss_begins_there() -> None:
         assert out.labels["prefix.positions"].tolist() == list(range(out.prefix_length - 1, 30))
         assert (out.labels["prefix.targets"] == out.input_ids[out.prefix_length : 31]).all()
     assert set(cuts) == set(range(1, 31))
-    assert np.bincount(cuts)[1:].std() < 25  # of 133 each: √133 = 12
+    assert np.bincount(cuts)[1:].std() < 25  # expected 133 each; √133 = 12
 
 
-def test_hybrid_predicts_one_before_and_half_of_the_rows_are_causal() -> None:
-    objective, model = made("hybrid", "bert-tiny")
+def test_hybrid_predicts_at_previous_position_and_half_of_rows_are_causal() -> None:
+    objective, model = make("hybrid", "bert-tiny")
     causal = chosen = total = 0
     for i in range(6000):
         example = row(i % 50, 64)
@@ -120,8 +120,8 @@ def test_hybrid_predicts_one_before_and_half_of_the_rows_are_causal() -> None:
     assert {name: n for name, (_, n) in terms.items()} == objective.target_counts(batch)
 
 
-def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
-    objective, model = made(
+def test_hybrid_masked_rows_attend_to_both_sides_but_not_the_target() -> None:
+    objective, model = make(
         "hybrid", "bert-tiny", hybrid={"clm_fraction": 0.0}, mlm={"mask": 1, "random": 0, "keep": 0}
     )
     example = row(1, 64)
@@ -134,30 +134,34 @@ def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_keep_documents_apart_when_asked(family: str, store: TokenStore) -> None:
-    """Of a real store: numbers change where documents begin, and no token sees another's."""
-    across, apart = (RowDataset(store.train, store.tokenizer, 0, "stream", same_document=on) for on in (False, True))
+def test_same_document_attention_separates_documents(family: str, store: TokenStore) -> None:
+    """With a real store: document ids change where documents start, and tokens attend only within their document."""
+    full_attention, same_document = (
+        RowDataset(store.train, store.tokenizer, 0, "stream", same_document=on) for on in (False, True)
+    )
     step_config = StepConfig(0, 64)
-    found = next(e for e in (apart.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1)
-    i = next(i for i in range(300) if (apart.example(0, i, step_config).input_ids == found.input_ids).all())
-    assert across.example(0, i, step_config).document_ids is None
-    border = int(np.flatnonzero(np.diff(found.document_ids))[0])
-    assert found.input_ids[border] == store.tokenizer.sep
-    assert found.flags[border + 1] & DOCUMENT
-    assert found.document_ids[0] == 0
+    example = next(
+        e for e in (same_document.example(0, i, step_config) for i in range(300)) if e.document_ids.max() == 1
+    )
+    i = next(i for i in range(300) if (same_document.example(0, i, step_config).input_ids == example.input_ids).all())
+    assert full_attention.example(0, i, step_config).document_ids is None
+    border = int(np.flatnonzero(np.diff(example.document_ids))[0])
+    assert example.input_ids[border] == store.tokenizer.sep
+    assert example.flags[border + 1] & DOCUMENT
+    assert example.document_ids[0] == 0
     model = Model(preset(family, **SMALL | {"vocab_size": store.tokenizer.size}), ()).init(0).eval()
-    other = found.input_ids.copy()
+    other = example.input_ids.copy()
     other[1:border] = other[1:border][::-1]
     hidden = []
-    for ids in (found.input_ids, other):
+    for ids in (example.input_ids, other):
         with torch.no_grad():
-            hidden.append(model.encode(collate([replace(found, input_ids=ids)], 0))[0])
+            hidden.append(model.encode(collate([replace(example, input_ids=ids)], 0))[0])
     assert torch.equal(hidden[0][border + 1 :], hidden[1][border + 1 :])
     assert not torch.equal(hidden[0][:border], hidden[1][:border])
 
 
-def test_a_row_that_begins_inside_a_document_counts_from_it() -> None:
-    """The flag of the very first token is no border: [CLS] belongs to the document that follows."""
+def test_row_starting_inside_a_document_has_correct_document_ids() -> None:
+    """The flag of the very first token is not a boundary: [CLS] belongs to the document that follows."""
     from types import SimpleNamespace
 
     flags = np.array([7, 1, 1, 0, 7, 1, 1, 0] * 8, np.uint8)
@@ -170,7 +174,7 @@ def test_a_row_that_begins_inside_a_document_counts_from_it() -> None:
         assert np.flatnonzero(np.diff(e.document_ids)).tolist() == [s - 1 for s in starts if s > 1]
 
 
-def test_packing_apart_is_refused_for_pairs_and_decoders() -> None:
+def test_same_document_attention_raises_for_pairs_and_decoders() -> None:
     for name, family in (("mlm+nsp", "bert-tiny"), ("span", "t5-mini"), ("mlm+sop", "albert-mini")):
         with pytest.raises(UserError, match="document_attention"):
             build(

@@ -1,4 +1,5 @@
-"""Continuous bag of words: who is predicted from whom, windows, the loss by hand, and what the vectors come to mean."""
+"""Continuous bag of words: targets and contexts, window sizes, the loss against a manual computation, and word
+similarity."""
 
 from pathlib import Path
 
@@ -36,7 +37,8 @@ def groups(labels: dict[str, np.ndarray]) -> list[list[int]]:
 
 
 def test_contexts(store: TokenStore) -> None:
-    """Window 1: the neighbours, the word itself never, special tokens neither predicted nor context."""
+    """With window 1 the context is the adjacent words, never the word itself. Special tokens are neither targets nor
+    context."""
     t = store.tokenizer
     ids = np.array([t.cls, 10, 11, t.sep, 12, 13, 14, t.sep])
     labels = objective(store, window=1).corrupt(Example(ids), generator(0), PHASE).labels
@@ -47,23 +49,23 @@ def test_contexts(store: TokenStore) -> None:
     assert not len(alone["cbow.contexts.positions"])
 
 
-def test_windows_are_drawn_evenly(store: TokenStore) -> None:
-    """From 1 to 5, each as likely: a word at distance d is context with probability (6 - d) / 5."""
+def test_window_sizes_are_uniform(store: TokenStore) -> None:
+    """Window sizes 1 to 5 are equally likely: a word at distance d is context with probability (6 - d) / 5."""
     ids = np.arange(20, 61)
     near = np.zeros(7)
-    rounds, centre = 2000, 20
+    rounds, center = 2000, 20
     for n in range(rounds):
         labels = objective(store).corrupt(Example(ids), generator(0, n), PHASE).labels
         assert labels["cbow.targets"].tolist() == ids.tolist()
-        around = groups(labels)[centre]
-        assert centre not in around
-        for place in around:
-            near[abs(place - centre)] += 0.5
+        around = groups(labels)[center]
+        assert center not in around
+        for position in around:
+            near[abs(position - center)] += 0.5
     assert np.abs(near[1:6] / rounds - np.array([5, 4, 3, 2, 1]) / 5).max() < 0.04
     assert near[6] == 0
 
 
-def test_share(store: TokenStore) -> None:
+def test_target_fraction(store: TokenStore) -> None:
     o = objective(store, target_fraction=0.3)
     counts = [
         len(o.corrupt(Example(np.arange(20, 60)), generator(1, n), PHASE).labels["cbow.targets"]) for n in range(500)
@@ -71,7 +73,7 @@ def test_share(store: TokenStore) -> None:
     assert np.mean(counts) / 40 == pytest.approx(0.3, abs=0.02)
 
 
-def test_the_loss_by_hand(store: TokenStore) -> None:
+def test_loss_matches_manual_computation(store: TokenStore) -> None:
     o = objective(store)
     examples = [o.corrupt(Example(np.arange(20, 20 + n)), generator(2, n), PHASE) for n in (12, 7)]
     model = Model(preset("cbow-mini", vocab_size=store.tokenizer.size, hidden=32), o.heads).init(0)
@@ -87,8 +89,8 @@ def test_the_loss_by_hand(store: TokenStore) -> None:
     assert total.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_words_that_share_contexts_come_near() -> None:
-    """Drinks and animals never meet, but drinks stand among the same words, and animals among others."""
+def test_words_with_shared_contexts_have_similar_vectors() -> None:
+    """Drinks and animals never co-occur; drinks share one set of contexts, animals another."""
     from unmask.recipe import TokenizerRecipe
     from unmask.text.tokenizer import Tokenizer
 
@@ -114,13 +116,13 @@ def test_words_that_share_contexts_come_near() -> None:
     vectors = F.normalize(model.embedding.detach()[torch.tensor(ids)[:, 0]], dim=-1)
     like = vectors @ vectors.T
     same = [float(like[i, j]) for i in range(8) for j in range(i) if i // 4 == j // 4]
-    apart = [float(like[i, j]) for i in range(8) for j in range(i) if i // 4 != j // 4]
-    assert np.mean(same) > np.mean(apart) + 0.4
-    assert min(same) > np.mean(apart)
+    between = [float(like[i, j]) for i in range(8) for j in range(i) if i // 4 != j // 4]
+    assert np.mean(same) > np.mean(between) + 0.4
+    assert min(same) > np.mean(between)
 
 
-def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) -> None:
-    """8 rows of 32 tokens, below 10 %: 128 numbers a word are enough to tell so few contexts apart."""
+def test_model_overfits_and_resumes_bit_exactly(store: TokenStore, tmp_path: Path) -> None:
+    """8 rows of 32 tokens reach less than 10% of the initial loss: 128 dimensions can separate these few contexts."""
     settings = {"steps": 100, "batch_size": 8, "max_length": 32, "schedule": "constant", "lr": 2e-2, "warmup": 0}
     recipe = Recipe.build({"objective": "cbow", "train": settings})
     config = preset("cbow-mini", vocab_size=store.tokenizer.size)
@@ -142,7 +144,7 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
     assert [again.step(step, [(0, batch)]).values["loss"] for step in range(90, 100)] == losses[90:]
 
 
-def test_other_models_are_refused(store: TokenStore) -> None:
+def test_other_models_raise(store: TokenStore) -> None:
     with pytest.raises(UserError, match="does not fit a modernbert model"):
         build(Recipe.build({"objective": "cbow"}), store.tokenizer, preset("modernbert-mini"))
     with pytest.raises(UserError, match="does not fit a cbow model"):

@@ -1,4 +1,4 @@
-"""What goes together, what is refused and why, and objectives of third parties."""
+"""Combinations of objectives, the errors for invalid ones, and third-party objectives."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
 
 
 @pytest.mark.parametrize("text", ["mlm+sop", "nsp+mlm", "mlm+nsp", "distill+sop"])
-def test_these_go_together(text: str) -> None:
+def test_valid_combinations_parse(text: str) -> None:
     assert [k.name for k in parse(text)] == text.split("+")
 
 
@@ -39,7 +39,7 @@ def test_these_go_together(text: str) -> None:
         ("mlm+nps", "did you mean nsp"),
     ],
 )
-def test_these_are_refused_with_the_reason(text: str, reason: str) -> None:
+def test_invalid_combinations_raise_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         parse(text)
 
@@ -57,7 +57,7 @@ def test_these_are_refused_with_the_reason(text: str, reason: str) -> None:
         ("rtd", "gpt2-mini", "bidirectional", "electra-mini"),
     ],
 )
-def test_a_model_that_cannot_is_refused_with_presets_that_can(
+def test_incompatible_model_raises_and_lists_compatible_presets(
     objective: str, name: str, reason: str, fits: str
 ) -> None:
     with pytest.raises(UserError, match=reason) as caught:
@@ -66,18 +66,18 @@ def test_a_model_that_cannot_is_refused_with_presets_that_can(
     assert name not in caught.value.expected.replace(",", "").split()
 
 
-def test_every_preset_can_do_its_own_objective() -> None:
+def test_every_preset_supports_its_default_objective() -> None:
     for name in presets():
         config = preset(name)
         check(Recipe.build({"objective": config.default_objective}), config)
 
 
-def test_heads_are_those_the_family_has() -> None:
+def test_head_depends_on_the_family() -> None:
     for name, head in (("gpt2-mini", "lm"), ("bert-tiny", "mlm"), ("modernbert-mini", "mlm")):
         assert build(Recipe.build({"objective": "clm"}), TOKENIZER, preset(name)).heads == (head,)
 
 
-def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
+def test_sum_objective_calls_loss_positions_of_each_part_once(store: TokenStore) -> None:
     recipe = Recipe.build({"objective": "mlm+sop"})
     objective = build(recipe, store.tokenizer)
     assert isinstance(objective, SumObjective)
@@ -87,17 +87,17 @@ def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
     batch = collate(
         [objective.corrupt(rows.example(0, i, step_config), generator(i), step_config) for i in range(4)], 0
     )
-    asked = dict.fromkeys(objective.terms, 0)
+    calls = dict.fromkeys(objective.terms, 0)
     for part in objective.parts:
 
         def counted(model, batch, part=part, reads=part.loss_positions):
-            asked[part.name] += 1
+            calls[part.name] += 1
             return reads(model, batch)
 
         part.loss_positions = counted
     with torch.no_grad():
         once = objective.loss(model, batch)
-        assert asked == {"mlm": 1, "sop": 1}
+        assert calls == {"mlm": 1, "sop": 1}
         hidden = model.encode(batch, objective.loss_positions(model, batch))
         again = objective.logits_and_targets(model, hidden, batch)
     for name, (logits, targets) in again.items():

@@ -1,4 +1,5 @@
-"""Distillation: the teacher's logits only where the loss reads, its layers as the student's first ones, its weights left alone."""
+"""Distillation: teacher logits only at the loss positions, student layers initialized from the teacher, teacher
+weights unchanged."""
 
 import os
 from dataclasses import replace
@@ -35,7 +36,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(teacher: Path, config: ModelConfig = STUDENT, objective: str = "distill", **settings: object):
+def make(teacher: Path, config: ModelConfig = STUDENT, objective: str = "distill", **settings: object):
     recipe = Recipe.build({"objective": objective, "distill": {"teacher": str(teacher), **settings}})
     built = build(recipe, TOKENIZER, config)
     return built, Model(config, built.heads).init(1)
@@ -46,8 +47,8 @@ def batch_of(objective: Distill):
     return collate(rows, TOKENIZER.pad)
 
 
-def test_the_teacher_answers_at_the_chosen_positions_only(teacher: Path) -> None:
-    objective, model = made(teacher)
+def test_teacher_logits_are_computed_only_at_masked_positions(teacher: Path) -> None:
+    objective, model = make(teacher)
     batch = batch_of(objective)
     seen: list[int] = []
     objective.teacher.heads["mlm"].register_forward_hook(lambda m, args, out: seen.append(len(out)))
@@ -56,19 +57,21 @@ def test_the_teacher_answers_at_the_chosen_positions_only(teacher: Path) -> None
     assert seen[0] < batch.input_ids.numel() / 5
 
 
-def test_the_three_terms_are_what_they_say(teacher: Path) -> None:
-    objective, model = made(teacher)
+def test_three_loss_terms_match_their_definitions(teacher: Path) -> None:
+    objective, model = make(teacher)
     batch = batch_of(objective)
     model.eval()
     with torch.no_grad():
         terms = objective.evaluate(model, batch)
         at = batch.labels["mlm.positions"]
-        own, theirs = (m.encode(batch).flatten(0, 1)[at] for m in (model, objective.teacher))
-        student, soft = model.logits("mlm", own), objective.teacher.logits("mlm", theirs)
+        student_hidden, teacher_hidden = (m.encode(batch).flatten(0, 1)[at] for m in (model, objective.teacher))
+        student, soft = model.logits("mlm", student_hidden), objective.teacher.logits("mlm", teacher_hidden)
     p = (soft / 2).softmax(-1)
     kl = (p * (p.log() - (student / 2).softmax(-1).log())).sum() * 4
     assert float(terms["distill_soft"][0]) == pytest.approx(float(kl), rel=1e-4)
-    cosine = (1 - (own * theirs).sum(-1) / own.norm(dim=-1) / theirs.norm(dim=-1)).sum()
+    cosine = (
+        1 - (student_hidden * teacher_hidden).sum(-1) / student_hidden.norm(dim=-1) / teacher_hidden.norm(dim=-1)
+    ).sum()
     assert float(terms["distill_cosine"][0]) == pytest.approx(float(cosine), rel=1e-4)
     expected = F.cross_entropy(student, batch.labels["mlm.targets"], reduction="sum")
     assert float(terms["mlm"][0]) == pytest.approx(float(expected), rel=1e-5)
@@ -76,8 +79,8 @@ def test_the_three_terms_are_what_they_say(teacher: Path) -> None:
     assert objective.target_counts(batch) == dict.fromkeys(objective.terms, len(at))
 
 
-def test_the_teacher_learns_nothing_and_is_not_saved(teacher: Path, tmp_path: Path) -> None:
-    objective, model = made(teacher)
+def test_teacher_is_not_trained_and_not_saved(teacher: Path, tmp_path: Path) -> None:
+    objective, model = make(teacher)
     total = sum(value for value, _ in objective.loss(model.train(), batch_of(objective)).values())
     total.backward()
     assert not objective.teacher.training
@@ -88,68 +91,68 @@ def test_the_teacher_learns_nothing_and_is_not_saved(teacher: Path, tmp_path: Pa
     assert hf.load(tmp_path).model.config.layers == 2
 
 
-def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
-    objective, model = made(teacher)
-    said = objective.init_model(model)
-    own, theirs = model.state_dict(), objective.teacher.state_dict()
+def test_student_is_initialized_from_every_second_teacher_layer(teacher: Path) -> None:
+    objective, model = make(teacher)
+    note = objective.init_model(model)
+    student, teacher_state = model.state_dict(), objective.teacher.state_dict()
     for i, source in ((0, 0), (1, 2)):
         for part in ("attention.qkv.weight", "mlp.up.weight", "mlp_norm.bias"):
             key = f"encoder.layers.{i}.{part}"
-            assert torch.equal(own[key], theirs[f"encoder.layers.{source}.{part}"]), key
-    assert torch.equal(own["encoder.embeddings.tokens.weight"], theirs["encoder.embeddings.tokens.weight"])
-    assert torch.equal(own["heads.mlm.dense.weight"], theirs["heads.mlm.dense.weight"])
+            assert torch.equal(student[key], teacher_state[f"encoder.layers.{source}.{part}"]), key
+    assert torch.equal(student["encoder.embeddings.tokens.weight"], teacher_state["encoder.embeddings.tokens.weight"])
+    assert torch.equal(student["heads.mlm.dense.weight"], teacher_state["heads.mlm.dense.weight"])
     n = len(list(model.parameters()))
-    assert said == [f"initialized {n} of {n} parameters of the student from the teacher"]
+    assert note == [f"initialized {n} of {n} parameters of the student from the teacher"]
     twelve = Model(preset("bert-tiny", **SHAPE, layers=12), ()).init(0)
     six = Model(preset("bert-tiny", **SHAPE, layers=6), ()).init(1)
     init_from_teacher(six, twelve)
     for i in range(6):
         assert torch.equal(six.encoder.layers[i].mlp.up.weight, twelve.encoder.layers[2 * i].mlp.up.weight)
-    untouched, fresh = made(teacher, student_init="random"), made(teacher, student_init="random")
+    untouched, fresh = make(teacher, student_init="random"), make(teacher, student_init="random")
     assert untouched[0].init_model(untouched[1]) == []
     assert all(torch.equal(a, b) for a, b in zip(untouched[1].parameters(), fresh[1].parameters()))
 
 
-def test_another_family_and_width_can_learn_without_the_cosine(teacher: Path) -> None:
+def test_other_family_and_width_require_cosine_weight_zero(teacher: Path) -> None:
     narrow = preset("modernbert-mini", **SHAPE | {"hidden": 16}, layers=2)
     with pytest.raises(UserError, match=r"distill\.cosine"):
-        made(teacher, narrow)
-    objective, model = made(teacher, narrow, cosine_weight=0.0)
+        make(teacher, narrow)
+    objective, model = make(teacher, narrow, cosine_weight=0.0)
     objective.init_model(model)
     assert set(objective.loss(model, batch_of(objective))) == {"mlm", "distill_soft"} == set(objective.terms)
 
 
-def test_wrong_teachers_are_refused(teacher: Path, tmp_path: Path) -> None:
+def test_invalid_teachers_raise(teacher: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a teacher"):
         build(Recipe.build({"objective": "distill"}), TOKENIZER, STUDENT)
     with pytest.raises(UserError, match="both 0"):
-        made(teacher, kl_weight=0.0, cosine_weight=0.0)
+        make(teacher, kl_weight=0.0, cosine_weight=0.0)
     with pytest.raises(UserError, match="both have the term mlm"):
-        made(teacher, objective="mlm+distill")
+        make(teacher, objective="mlm+distill")
     other = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=["<x>"]))
     recipe = Recipe.build({"objective": "distill", "distill": {"teacher": str(teacher)}})
     with pytest.raises(UserError, match="another tokenizer"):
         Distill(recipe, other)
     hf.save(Model(preset("bert-tiny", **SHAPE, layers=1), ("pooler",)).init(3), tmp_path, TOKENIZER)
     with pytest.raises(UserError, match="no MLM head"):
-        made(tmp_path)
+        make(tmp_path)
 
 
-def test_distill_goes_with_sentence_pairs(teacher: Path) -> None:
-    objective, model = made(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
+def test_distill_combines_with_sentence_pairs(teacher: Path) -> None:
+    objective, model = make(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
     assert objective.rows == "pairs"
     assert set(objective.terms) == {"mlm", "distill_soft", "distill_cosine", "nsp"}
     assert "of the student from the teacher" in " ".join(objective.init_model(model))
-    made_of = [
+    batches = [
         replace(row(i, 64), token_type_ids=np.repeat([0, 1], 32), labels={"nsp": np.array([i % 2])}) for i in range(4)
     ]
-    batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(made_of)], 0)
+    batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(batches)], 0)
     assert set(objective.loss(model, batch)) == set(objective.target_counts(batch)) == set(objective.terms)
     assert {"mlm_accuracy", "nsp_accuracy", "distill_soft"} <= set(objective.evaluate(model, batch))
 
 
-def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: Path) -> None:
-    """The same name, size and time, but other bytes: refused; as it was: goes on."""
+def test_resume_with_a_changed_teacher_raises(store: TokenStore, tmp_path: Path) -> None:
+    """A teacher with the same name, size and mtime but different bytes raises; the original one resumes."""
     folder, shape = tmp_path / "teacher", {"vocab_size": store.tokenizer.size, "hidden": 32, "heads": 2}
     hf.save(Model(preset("bert-tiny", **shape, layers=1), ("mlm",)).init(1), folder, store.tokenizer)
     recipe = {"distill": {"teacher": str(folder)}, "model": {"hidden": 32, "layers": 1, "heads": 2}}
@@ -158,7 +161,7 @@ def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: 
         overrides=["train.threads=1", "train.max_eval_examples=2"], out=tmp_path / "run",
     )  # fmt: skip
     for name in ("results.json", "report.html"):
-        (run.path / name).unlink()  # as if it had been stopped before its end
+        (run.path / name).unlink()  # as if the run had been interrupted
     for name in ("model.safetensors", "config.json"):
         file = folder / name
         before, times = file.read_bytes(), file.stat()
@@ -172,8 +175,8 @@ def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: 
     assert (run.path / "report.html").exists()
 
 
-def test_rows_cannot_be_shown_without_a_teacher(store: TokenStore) -> None:
-    """`show-batch --objective distill` said ". is not a model folder"."""
+def test_show_batch_without_a_teacher_raises(store: TokenStore) -> None:
+    """`show-batch --objective distill` used to report ". is not a model folder"."""
     with pytest.raises(UserError, match="distill needs a teacher") as error:
         unmask.show_batch(store.path, objective="distill")
     assert error.value.hint == "--set distill.teacher=FOLDER"

@@ -1,4 +1,4 @@
-"""The token under a [MASK] cannot change any logit: it is not in the batch at all, in any form."""
+"""The token behind a [MASK] cannot change any logit, because the batch does not contain it in any form."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def logits(name: str, ids: np.ndarray, recipe: Recipe) -> tuple[torch.Tensor, np
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
-def test_hidden_token_changes_nothing(name: str) -> None:
+def test_masked_token_does_not_change_logits(name: str) -> None:
     recipe = Recipe.build({"objective": "mlm", "mlm": {"mask": 1, "random": 0, "keep": 0}})
     ids = generator("leak").choice(np.flatnonzero(~TOKENIZER.special), 40)
     before, positions = logits(name, ids, recipe)
@@ -38,8 +38,8 @@ def test_hidden_token_changes_nothing(name: str) -> None:
     assert torch.equal(before, after)
 
 
-def test_the_test_sees_a_leak() -> None:
-    """With kept tokens the same change does move the logits, so equality above is no accident."""
+def test_leak_check_detects_kept_tokens() -> None:
+    """With kept tokens the same change does move the logits, so the equality above is not a coincidence."""
     recipe = Recipe.build({"objective": "mlm", "mlm": {"mask": 0, "random": 0, "keep": 1}})
     ids = generator("leak").choice(np.flatnonzero(~TOKENIZER.special), 40)
     before, positions = logits("bert-tiny", ids, recipe)

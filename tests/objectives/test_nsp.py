@@ -1,4 +1,4 @@
-"""Pairs of sentences, half true, the false halves always from another document."""
+"""Sentence pairs: half are true, and false second segments always come from another document."""
 
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from unmask.text.tokenizer import Tokenizer
 
 
 def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary: int = 60_000):
-    """A split in memory in which a token says which document it is from: id = 10 + document."""
+    """Build an in-memory split in which a token encodes its document: id = 10 + document."""
     tokens, flags, starts, bounds, sentences = [], [], [0], [0], []
     for number, count in enumerate(sentences_per_document):
         for s in range(count):
@@ -47,7 +47,7 @@ def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary:
 TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))  # [PAD] 0, [CLS] 2, [SEP] 3
 
 
-def test_half_are_true_and_false_ones_are_from_another_document() -> None:
+def test_half_are_true_and_negatives_come_from_another_document() -> None:
     rng = np.random.default_rng(0)
     rows = RowDataset(documents_of(rng.integers(1, 30, 400).tolist()), TOKENIZER, seed=1, kind="pairs")
     step_config, count = StepConfig(0, 64), rows.count(64)
@@ -73,7 +73,7 @@ def test_half_are_true_and_false_ones_are_from_another_document() -> None:
     assert true / seen == pytest.approx(0.5, abs=0.01)
 
 
-def test_one_sentence_documents_serve_only_as_negatives() -> None:
+def test_single_sentence_documents_are_only_used_as_negatives() -> None:
     rows = RowDataset(documents_of([1, 6, 1, 8]), TOKENIZER, seed=0, kind="pairs")
     first, second = set(), set()
     for epoch in range(200):
@@ -86,17 +86,17 @@ def test_one_sentence_documents_serve_only_as_negatives() -> None:
     assert second == {10, 11, 12, 13}
 
 
-def test_one_document_is_refused() -> None:
+def test_single_document_raises() -> None:
     with pytest.raises(UserError, match="two documents"):
         RowDataset(documents_of([20]), TOKENIZER, seed=0, kind="pairs")
 
 
-def test_only_one_sentence_documents_is_refused() -> None:
+def test_only_single_sentence_documents_raises() -> None:
     with pytest.raises(UserError, match="no document has two sentences"):
         RowDataset(documents_of([1, 1, 1]), TOKENIZER, seed=0, kind="pairs").count(64)
 
 
-def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
+def test_stream_rows_cover_the_text_and_start_at_word_boundaries(store) -> None:
     rows = RowDataset(store.train, store.tokenizer, seed=3)
     step_config, count = StepConfig(0, 64), rows.count(64)
     assert count == len(store.train.tokens) // 62
@@ -105,7 +105,7 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
         e = rows.example(0, i, step_config)
         assert len(e) == 64
         assert e.flags is not None
-        assert e.flags[1] & 1, "a row begins inside a word"
+        assert e.flags[1] & 1, "a row starts inside a word"
         covered += len(e) - 2
     assert covered >= 0.99 * len(store.train.tokens) - 64
     assert any(rows.example(0, 0, step_config).input_ids != rows.example(1, 0, step_config).input_ids)
@@ -117,30 +117,32 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
 
 @pytest.mark.parametrize("kind", ["pairs", "order"])
 @pytest.mark.parametrize("template", ["bert", "albert", "roberta", "t5", "gpt2"])
-def test_special_tokens_of_a_pair_stand_where_the_tokenizers_rule_puts_them(template: str, kind: str) -> None:
-    """RoBERTa: two between the halves, no segments. T5 and GPT-2 begin with the text; GPT-2's rule names no border."""
+def test_special_tokens_of_a_pair_follow_the_tokenizer_template(template: str, kind: str) -> None:
+    """RoBERTa has two separators between the segments and no token types. T5 and GPT-2 start with the text, and
+    GPT-2 has no separator."""
     t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
     split = documents_of([9] * 40, words=12)
     split.tokens = np.where(split.tokens == 3, t.sep, 200 + split.tokens % 40)  # bytes; none is a special token
     rows = RowDataset(split, t, seed=1, kind=kind)
-    longest = 0
+    max_length = 0
     for i in range(rows.count(64)):
         e = rows.example(0, i, StepConfig(0, 64))
-        longest = max(longest, len(e))
-        text = np.flatnonzero(e.flags)  # special tokens have no flag, and every token here begins a word
+        max_length = max(max_length, len(e))
+        text = np.flatnonzero(e.flags)  # special tokens have no flag, and every token here starts a word
         a, b = np.split(text, np.flatnonzero(np.diff(text) > 1) + 1)
         ids, segments = t.build_inputs_with_special_tokens(e.input_ids[a].tolist(), e.input_ids[b].tolist())
         if template == "gpt2":
             ids, segments = [*e.input_ids[a], t.sep, *e.input_ids[b], t.sep], [0] * (len(a) + 1) + [1] * (len(b) + 1)
         assert e.input_ids.tolist() == ids
         assert e.token_type_ids.tolist() == segments
-    assert longest <= 64
+    assert max_length <= 64
     assert bert_equivalent_length(64, t) == {"bert": 64, "albert": 64, "roberta": 63, "t5": 65, "gpt2": 65}[template]
     assert rows.count(64) == len(split.chunks(bert_equivalent_length(64, t)))
 
 
-def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
-    """Two sentences of 61 tokens in all fit a row of 64 with BERT's three special tokens, not with RoBERTa's four."""
+def test_chunk_length_depends_on_the_tokenizer_template() -> None:
+    """Two sentences with 61 tokens in total fit a row of 64 with BERT's three special tokens, but not with RoBERTa's
+    four."""
     split = documents_of([2] * 3 + [3] * 3, words=30)  # sentences of 30, 31 and 32 tokens
     for template, cut in (("bert", 0), ("roberta", 1)):
         t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
@@ -150,15 +152,15 @@ def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
         assert len(e) == 64
 
 
-def test_a_store_indexes_the_pairs_that_its_tokenizers_rows_will_ask_for(tmp_path: Path) -> None:
+def test_store_indexes_pairs_for_its_tokenizer_template(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"One sentence {n}. And another one. And a third." for n in range(30)))
     tokenizer = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template="roberta"))
     settings = DataRecipe(corpus=[str(text)], eval_fraction=0.2, workers=1)
-    made = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
-    assert (made.path / "train" / "chunks-63.bin").exists()
-    before = {file.name for file in (made.path / "train").iterdir()}
-    rows = RowDataset(made.train, made.tokenizer, 0, "pairs")
+    store = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
+    assert (store.path / "train" / "chunks-63.bin").exists()
+    before = {file.name for file in (store.path / "train").iterdir()}
+    rows = RowDataset(store.train, store.tokenizer, 0, "pairs")
     assert rows.count(64) > 10
-    describe_pairs(made, [64])
-    assert {file.name for file in (made.path / "train").iterdir()} == before, "nothing is indexed again"
+    describe_pairs(store, [64])
+    assert {file.name for file in (store.path / "train").iterdir()} == before, "the index was rebuilt"

@@ -1,4 +1,4 @@
-"""Span corruption (T5) and denoising (BART): what is removed, and that the answer gives the text back."""
+"""Span corruption (T5) and denoising (BART): what is removed, and that the targets restore the text."""
 
 import numpy as np
 import pytest
@@ -23,20 +23,20 @@ T5 = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=SENTINEL
 
 
 def restored(ids: np.ndarray, answer: np.ndarray) -> list[int]:
-    """The row, with each sentinel replaced by what follows it in the answer."""
-    found: dict[int, list[int]] = {}
+    """Replace each sentinel of the row by the tokens that follow it in the target."""
+    spans: dict[int, list[int]] = {}
     current = -1
     for id in answer.tolist():
         if id in T5.sentinels:
             current = id
-            found[current] = []
+            spans[current] = []
         else:
-            found[current].append(id)
-    return [x for id in ids.tolist() for x in found.get(id, [id])]
+            spans[current].append(id)
+    return [x for id in ids.tolist() for x in spans.get(id, [id])]
 
 
 @pytest.mark.parametrize("documents", [False, True])
-def test_span_answers_give_the_text_back(documents: bool) -> None:
+def test_span_targets_restore_the_text(documents: bool) -> None:
     span = Span(Recipe.build({}), T5)
     removed = total = spans = 0
     lengths = set()
@@ -45,7 +45,7 @@ def test_span_answers_give_the_text_back(documents: bool) -> None:
         out = span.corrupt(example, generator("span", i), PHASE)
         answer = out.labels["span.targets"]
         used = [id for id in out.input_ids.tolist() if id in T5.sentinels]
-        assert used == T5.sentinels[: len(used)], "sentinels are used in order"
+        assert used == T5.sentinels[: len(used)], "sentinels are out of order"
         assert answer[0] == T5.sentinels[0]
         assert answer[-2:].tolist() == [T5.sentinels[len(used)], T5.sep]
         assert restored(out.input_ids, answer[:-1]) == example.input_ids.tolist()
@@ -58,10 +58,10 @@ def test_span_answers_give_the_text_back(documents: bool) -> None:
         lengths.add(len(out.input_ids))
     assert removed / total == pytest.approx(0.15, abs=0.003)
     assert removed / spans == pytest.approx(3.0, abs=0.2)
-    assert documents or len(lengths) == 1, "rows of one length give rows of one length"
+    assert documents or len(lengths) == 1, "rows of equal length must stay equal in length"
 
 
-def test_span_lengths_vary_and_every_token_may_go() -> None:
+def test_span_lengths_vary_and_every_token_can_be_masked() -> None:
     taken = np.array([sample_noise_mask(126, 0.15, 3.0, 99, generator(i)) for i in range(3000)])
     assert (taken.sum(1) == 19).all()
     runs = (np.diff(taken.astype(int), prepend=0, axis=1) == 1).sum(1)
@@ -75,15 +75,15 @@ def test_span_lengths_vary_and_every_token_may_go() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "rate", "mean", "most"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
+    ("n", "rate", "mean", "max_spans"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
 )
-def test_span_in_odd_rows(n: int, rate: float, mean: float, most: int) -> None:
-    got = sample_noise_mask(n, rate, mean, most, generator(0))
-    assert len(got) == n
-    assert (np.diff(got.astype(int), prepend=0) == 1).sum() <= most
+def test_span_masks_of_extreme_rows(n: int, rate: float, mean: float, max_spans: int) -> None:
+    noise_mask = sample_noise_mask(n, rate, mean, max_spans, generator(0))
+    assert len(noise_mask) == n
+    assert (np.diff(noise_mask.astype(int), prepend=0) == 1).sum() <= max_spans
 
 
-def test_span_needs_sentinels() -> None:
+def test_span_requires_sentinels() -> None:
     with pytest.raises(UserError, match="sentinels"):
         Span(Recipe.build({}), TOKENIZER)
 
@@ -92,23 +92,23 @@ def denoise(noise: str = "infill+permute") -> Denoise:
     return Denoise(Recipe.build({"denoise": {"noise": noise}}), TOKENIZER)
 
 
-def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
-    """Rows of different tokens: what is missing between two that stayed is what a mask stands for."""
+def test_infill_masks_30_percent_in_poisson_spans() -> None:
+    """All tokens of a row are distinct, so the gap between two kept tokens is what a mask replaces."""
     objective, mask = denoise("infill"), TOKENIZER.mask
     removed = total = 0
     words: list[int] = []
     for i in range(300):
         example = row(i, 256)
-        example.input_ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all different
+        example.input_ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all distinct
         out = objective.corrupt(example, generator("infill", i), PHASE)
         assert (out.labels["denoise.targets"] == example.input_ids).all()
         kept = [id for id in out.input_ids.tolist() if id != mask]
         where = {id: n for n, id in enumerate(example.input_ids.tolist())}
-        places = [where[id] for id in kept]
-        assert places == sorted(places), "the order of what stays is kept"
+        positions = [where[id] for id in kept]
+        assert positions == sorted(positions), "kept tokens changed their order"
         assert len(out.input_ids) <= len(example.input_ids)
         removed, total = removed + 256 - len(kept), total + 254
-        # Masks between two kept neighbours: one for what is missing there, the others are of no words.
+        # Masks between two kept neighbors: one replaces the gap, the others are zero-length spans.
         after = -1
         masks = 0
         for id in out.input_ids.tolist():
@@ -123,13 +123,13 @@ def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
             after, masks = where[id], 0
     assert removed / total == pytest.approx(0.3, abs=0.004)
     assert np.mean(words) == pytest.approx(3.0, abs=0.1)
-    share = np.bincount(words, minlength=12)[:12] / len(words)
+    frequencies = np.bincount(words, minlength=12)[:12] / len(words)
     chances, none = poisson_span_lengths(3.0)
-    assert share[0] == pytest.approx(none, abs=0.01)
-    assert np.abs(share[1:12] - (1 - none) * chances[:11]).max() < 0.02
+    assert frequencies[0] == pytest.approx(none, abs=0.01)
+    assert np.abs(frequencies[1:12] - (1 - none) * chances[:11]).max() < 0.02
 
 
-def test_permute_keeps_sentences_whole_and_documents_in_place() -> None:
+def test_permute_shuffles_sentences_within_documents() -> None:
     objective = denoise("permute")
     moved = 0
     for i in range(100):
@@ -137,8 +137,8 @@ def test_permute_keeps_sentences_whole_and_documents_in_place() -> None:
         out = objective.corrupt(example, generator("permute", i), PHASE)
         order = permute_sentences(TOKENIZER.special[example.input_ids], example.flags, generator("order", i))
         assert sorted(order) == list(range(128))
-        assert (order[[0, 64, 127]] == [0, 64, 127]).all(), "special tokens stay"
-        assert set(order[1:64]) == set(range(1, 64)), "sentences stay in their document"
+        assert (order[[0, 64, 127]] == [0, 64, 127]).all(), "special tokens moved"
+        assert set(order[1:64]) == set(range(1, 64)), "sentences left their document"
         breaks = order[1:][np.diff(order) != 1]
         assert all(example.flags[b] & SENTENCE or TOKENIZER.special[example.input_ids[b]] for b in breaks)
         assert sorted(out.input_ids) == sorted(example.input_ids)
@@ -148,8 +148,8 @@ def test_permute_keeps_sentences_whole_and_documents_in_place() -> None:
 
 def test_delete_and_rotate() -> None:
     example = row(0, 128)
-    gone = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).input_ids) for i in range(500)]
-    assert np.mean(gone) == pytest.approx(0.3 * 126, abs=0.1)
+    num_deleted = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).input_ids) for i in range(500)]
+    assert np.mean(num_deleted) == pytest.approx(0.3 * 126, abs=0.1)
     rotate, starts = denoise("rotate"), set()
     for i in range(300):
         ids = rotate.corrupt(example, generator(i), PHASE).input_ids
@@ -162,14 +162,14 @@ def test_delete_and_rotate() -> None:
 
 
 @pytest.mark.parametrize("noise", ["infill+delete", "shuffle", "infill+infill", ""])
-def test_wrong_noise_is_refused(noise: str) -> None:
+def test_invalid_noise_raises(noise: str) -> None:
     with pytest.raises(UserError, match="denoise"):
         Recipe.build({"denoise": {"noise": noise}})
 
 
 @pytest.mark.parametrize(("name", "family"), [("span", "t5-mini"), ("denoise", "bart-mini")])
-def test_the_decoder_is_read_where_the_answer_stands(name: str, family: str) -> None:
-    """Padded decoder rows too: the loss of a batch is the sum of the losses of its rows."""
+def test_decoder_loss_ignores_padding(name: str, family: str) -> None:
+    """Also with padded decoder rows: the loss of a batch is the sum of the losses of its rows."""
     tokenizer = T5 if name == "span" else TOKENIZER
     shape = {"hidden": 32, "heads": 2, "layers": 2, "decoder_layers": 2, "intermediate": 64}
     ids = {"pad_id": tokenizer.pad, "sep_id": tokenizer.sep}

@@ -1,4 +1,4 @@
-"""Run folders written by the real writers, at every moment of a run's life, and what is made of them."""
+"""Reports of run directories written by the real writers, at every stage of a run."""
 
 import base64
 import io
@@ -47,7 +47,7 @@ META = {
 
 
 def make(path: Path, steps: int = STEPS, terms: tuple[str, ...] = ("mlm",), meta: dict | None = META, **data) -> Run:
-    """A run that has done `steps` of its 40 steps, with an evaluation every 10."""
+    """Create a run that has completed `steps` of its 40 steps, with an evaluation every 10."""
     run = Run.create(path, "pretrain", "test")
     values = {
         "objective": "+".join(terms),
@@ -101,7 +101,7 @@ def make(path: Path, steps: int = STEPS, terms: tuple[str, ...] = ("mlm",), meta
 
 
 class Page(HTMLParser):
-    """Tags and visible text of a page; unbalanced tags fail."""
+    """Collect tags and visible text of a page; fail on unbalanced tags."""
 
     def __init__(self, html: str):
         super().__init__()
@@ -139,7 +139,7 @@ def card_of(run: Run) -> str:
 
 
 def ink(png: bytes) -> float:
-    """Share of pixels that are not the page's colour."""
+    """Fraction of pixels that differ from the page's background color."""
     pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
     return float((pixels != pixels[0, 0]).any(-1).mean())
 
@@ -164,7 +164,7 @@ def test_summary_of_a_finished_run(tmp_path):
     json.dumps(s, allow_nan=False)
 
 
-def test_interrupted_run_says_how_to_go_on(tmp_path):
+def test_interrupted_run_shows_the_resume_command(tmp_path):
     run = make(tmp_path / "a run", steps=25)
     s = report.summary(run)
     assert (s["state"], s["steps"]["done"]) == ("interrupted", 25)
@@ -173,16 +173,16 @@ def test_interrupted_run_says_how_to_go_on(tmp_path):
     assert s["evaluation"]["last"]["step"] == 20
 
 
-def test_running_is_known_by_the_lock(tmp_path):
+def test_locked_run_is_reported_as_running(tmp_path):
     run = make(tmp_path / "run", steps=25)
     with run.lock():
         assert report.summary(run)["state"] == "running"
     assert report.summary(run)["state"] == "interrupted"
-    with run.lock():  # looking has not kept the lock
+    with run.lock():  # reading the state did not keep the lock
         pass
 
 
-def test_failed_run_shows_its_error_and_no_command_to_fail_again(tmp_path):
+def test_failed_run_shows_its_error_and_no_resume_command(tmp_path):
     run = make(tmp_path / "run", steps=5)
     log = Log(run.log)
     log.write("error", step=5, text="loss nan, gradient norm 3 at step 6")
@@ -192,7 +192,7 @@ def test_failed_run_shows_its_error_and_no_command_to_fail_again(tmp_path):
     assert "loss nan, gradient norm 3 at step 6" in page(run).text
 
 
-def test_best_is_the_lowest_not_the_last(tmp_path):
+def test_best_is_the_lowest_loss_not_the_last(tmp_path):
     run = make(tmp_path / "run", steps=30)
     log = Log(run.log)
     log.write("eval", step=31, elapsed=31.0, loss=7.5, mlm=7.5, perplexity=1808.0)
@@ -203,7 +203,7 @@ def test_best_is_the_lowest_not_the_last(tmp_path):
     assert "(step 30)" in dict(report.facts(s))["best held-out"]
 
 
-def test_lines_of_every_tenth_step_stand_for_ten(tmp_path):
+def test_token_count_is_correct_if_only_every_tenth_step_is_logged(tmp_path):
     run = make(tmp_path / "run", steps=20)
     lines = [e for e in run.events() if e["event"] != "train" or e["step"] % 10 == 0]
     run.log.write_text("".join(json.dumps(e) + "\n" for e in lines))
@@ -216,7 +216,7 @@ def test_jsonable():
     }
 
 
-def test_needs_no_torch(tmp_path):
+def test_report_does_not_import_torch(tmp_path):
     run = make(tmp_path / "run")
     program = (
         "import sys; from unmask import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
@@ -226,16 +226,16 @@ def test_needs_no_torch(tmp_path):
     subprocess.run([sys.executable, "-c", program, str(run.path)], check=True)
 
 
-def test_importing_the_package_is_light():
+def test_importing_the_package_loads_no_heavy_dependencies():
     program = "import sys, unmask.report; print([m for m in ('numpy', 'matplotlib', 'jinja2', 'pydantic') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-# ------------------------------------------------------------------------------------------------ bad days
+# ------------------------------------------------------------------------------------------- incomplete and damaged runs
 
 
-def test_before_the_first_step(tmp_path):
+def test_summary_before_the_first_step(tmp_path):
     run = Run.create(tmp_path / "run", "pretrain", "test")
     Recipe.build({}).write(run.path / "recipe.yaml")
     s = report.summary(run)
@@ -246,18 +246,18 @@ def test_before_the_first_step(tmp_path):
     assert "No held-out evaluation was made." in card_of(run)
 
 
-def test_last_log_line_cut_short(tmp_path):
+def test_truncated_last_log_line_is_ignored(tmp_path):
     run = make(tmp_path / "run", steps=25)
     whole = run.log.read_bytes()
     for cut in (1, 2, 60):
         run.log.write_bytes(whole[:-cut])
         s = report.summary(run)
-        assert s["steps"]["done"] == (25 if cut == 1 else 24)  # without its line break a line is still whole
+        assert s["steps"]["done"] == (25 if cut == 1 else 24)  # without its line break, a line is still complete
     assert s["state"] == "interrupted"
     report.write(run)
 
 
-def test_not_a_number_anywhere(tmp_path):
+def test_nan_values_are_handled(tmp_path):
     run = make(tmp_path / "run", steps=10, meta=META | {"unigram_entropy": float("nan")})
     log = Log(run.log)
     nan = float("nan")
@@ -271,7 +271,7 @@ def test_not_a_number_anywhere(tmp_path):
     assert not re.search(r"\b(nan|inf)\b", page(run).text, re.I)
 
 
-def test_damaged_files_are_said_not_raised(tmp_path):
+def test_damaged_files_are_reported_without_raising(tmp_path):
     run = make(tmp_path / "run")
     (run.path / "plan.json").write_text('{"length_phases": [')
     (run.path / "fills.json").write_text("[")
@@ -279,7 +279,7 @@ def test_damaged_files_are_said_not_raised(tmp_path):
     (run.path / "data.json").unlink()
     s = report.summary(run)
     assert "plan.json" in s["warnings"][0]["text"]
-    assert s["steps"]["total"] == 40  # the recipe knows it too
+    assert s["steps"]["total"] == 40  # the recipe contains it too
     assert "parameters" not in s["model"]
     page(run)
 
@@ -296,16 +296,16 @@ def test_curves_are_drawn(tmp_path):
     assert [p.name for p in run.path.glob("*.partial")] == []
 
 
-def test_what_the_curves_show(tmp_path):
+def test_curves_show_losses_entropy_and_schedules(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
     axes = {ax.get_title(loc="left"): ax for ax in plot_pretraining(run.events(), ENTROPY, STEPS).axes}
     loss = axes["Masked-token loss"]
-    held = next(line for line in loss.lines if "held-out" in line.get_label())
-    assert list(held.get_xdata()) == [0, 10, 20, 30, 40]
-    assert held.get_ydata()[0] == 9.0  # the MLM term alone, not 9.69
+    eval_line = next(line for line in loss.lines if "held-out" in line.get_label())
+    assert list(eval_line.get_xdata()) == [0, 10, 20, 30, 40]
+    assert eval_line.get_ydata()[0] == 9.0  # the MLM term alone, not 9.69
     assert any(set(line.get_ydata()) == {ENTROPY} for line in loss.lines)
     assert any("6.43" in text.get_text() for text in loss.texts)
-    assert loss.get_ylim()[0] < min(held.get_ydata())
+    assert loss.get_ylim()[0] < min(eval_line.get_ydata())
     assert loss.get_ylim()[1] > 9
     assert [t.get_text() for t in axes["Held-out accuracy"].get_legend().get_texts()] == ["MLM", "NSP"]
     assert [t.get_text() for t in axes["Schedules"].texts] == ["32 tokens per row", "64"]
@@ -313,7 +313,7 @@ def test_what_the_curves_show(tmp_path):
     assert all(ax.get_xlabel() and ax.get_ylabel() for ax in axes.values())
 
 
-def test_a_long_run_is_thinned():
+def test_curves_of_long_runs_are_downsampled():
     events = [{"event": "train", "step": i, "loss": 1.0, "mlm": 1.0} for i in range(30_000)]
     axes = plot_pretraining(events, None, None).axes[0]
     assert all(len(line.get_xdata()) <= 2001 and line.get_xdata()[-1] == 29_999 for line in axes.lines)
@@ -322,11 +322,11 @@ def test_a_long_run_is_thinned():
 # ------------------------------------------------------------------------------------------------ report
 
 
-def test_report_holds_the_figures(tmp_path):
+def test_report_contains_the_metrics(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
     fills = [{"text": "the [MASK] of 州", "fills": [{"token": "state", "probability": 0.375}]}]
     run.write_json("fills.json", fills)
-    found = page(run)
+    parsed = page(run)
     for text in (
         "finished",
         "40 of 40",
@@ -346,32 +346,32 @@ def test_report_holds_the_figures(tmp_path):
         "unmask fill",
         "ModernBertForMaskedLM.from_pretrained",
     ):
-        assert text in found.text, text
-    assert "NSP accuracy" in found.text
+        assert text in parsed.text, text
+    assert "NSP accuracy" in parsed.text
     html = (run.path / "report.html").read_text("utf-8")
     assert "prefers-color-scheme: dark" in html
     assert "width: 37.5%" in html
-    assert "http" not in re.sub(r"base64,[\w+/=]+", "", html)  # nothing is fetched
+    assert "http" not in re.sub(r"base64,[\w+/=]+", "", html)  # nothing is fetched from the network
     for image in re.findall(r"svg\+xml;base64,([\w+/=]+)", html):
         assert b"<svg" in base64.b64decode(image)
     assert html.count("svg+xml;base64,") == 2
 
 
-def test_nothing_of_the_users_becomes_markup(tmp_path):
+def test_user_text_is_escaped(tmp_path):
     run = make(tmp_path / "<b>run</b>" / EVIL.replace("/", ""), corpus=[EVIL])
     run.write_json("fills.json", [{"text": EVIL + "[MASK]", "fills": [{"token": EVIL, "probability": 0.5}]}])
     run.write_json("environment.json", {"cpu": EVIL, "threads": 2})
     log = Log(run.log)
     log.write("warning", step=3, text=EVIL)
     log.close()
-    found = page(run)
-    assert "script" not in found.tags
-    assert found.tags.count("b") == 1  # the template's own
-    assert found.text.count("alert(1)") >= 8  # shown as text in every place it stands
+    parsed = page(run)
+    assert "script" not in parsed.tags
+    assert parsed.tags.count("b") == 1  # the template's own
+    assert parsed.text.count("alert(1)") >= 8  # shown as text wherever it occurs
 
 
 def test_report_of_a_real_store(tmp_path):
-    """The names of the store's meta.json are the ones read here."""
+    """The report reads the keys that the store writes to meta.json."""
     text = tmp_path / "films.txt"
     text.write_text("\n\n".join(f"the film number {i} was good. it was long." for i in range(200)) + "\n\n\x00bad")
     corpus = Corpus([str(text)], DataRecipe(document_boundary="paragraph", eval_fraction=0.1))
@@ -431,12 +431,12 @@ def test_card(tmp_path):
     assert str(tmp_path) not in card
 
 
-def test_card_without_a_known_language_says_none(tmp_path):
+def test_card_omits_an_unknown_language(tmp_path):
     run = make(tmp_path / "run")
     assert "language" not in front_matter(card_of(run))
 
 
-def test_card_of_a_model_trained_further(tmp_path):
+def test_card_of_a_continued_model(tmp_path):
     run = make(tmp_path / "run")
     recipe = run.recipe()
     recipe.init_from = "/home/someone/models/first"
@@ -448,8 +448,8 @@ def test_card_of_a_model_trained_further(tmp_path):
 
 
 @pytest.mark.parametrize(("preset", "heads"), [("bert-tiny", ("mlm", "pooler", "nsp")), ("modernbert-mini", ("mlm",))])
-def test_lines_of_the_card_run(tmp_path, monkeypatch, capsys, preset, heads):
-    """What the card says under "Use" opens the folder in its own class of transformers."""
+def test_code_in_the_card_runs(tmp_path, monkeypatch, capsys, preset, heads):
+    """The code under "Use" in the card loads the model directory with its transformers class."""
     from unmask.model import config as shapes
     from unmask.model import hf
     from unmask.model.model import Model

@@ -1,4 +1,4 @@
-"""The report of a fine-tuned model: everything that is there is shown, nothing of the user's becomes markup, nothing is fetched."""
+"""Reports of fine-tuned models: all available details are shown, user text is escaped, and nothing is fetched."""
 
 import io
 import re
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 from unmask import api, report
 from unmask.cli.show.tables import print_facts
@@ -31,7 +31,7 @@ from unmask.text.store import TokenStore
 from unmask.train.log import Log
 from unmask.train.run import Run
 
-# Ways out of text, attributes, styles and scripts; each carries its number, by which it is found again.
+# Injections into text, attributes, styles and scripts. Each contains its index, so that it can be identified in the page.
 INJECTIONS = [
     pattern.replace("1", str(n))
     for n, pattern in enumerate(
@@ -140,7 +140,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
+def test_report_shows_all_available_details(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS, baselines=[{"baseline": "tf-idf", "split": "test", "accuracy": 0.7}])
     run.write_json(
         "findings.json", [{"location": "train.csv:3", "message": "no label", "hint": "fill it in", "error": False}]
@@ -157,8 +157,8 @@ def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
         assert np.asarray(save_figure).std() > 5, name
 
 
-def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
-    run = make(tmp_path / "begun")
+def test_missing_sections_are_omitted(tmp_path: Path) -> None:
+    run = make(tmp_path / "started")
     page = Page(report.write(run).read_text("utf-8"))
     assert "interrupted" in page.text and f"unmask finetune --resume {run.path}" in page.text
     assert "Scores" not in page.text.replace("Dev scores", "") and "Confusion" not in page.text
@@ -171,14 +171,14 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["finetune", "seeds", "tune", "quickstart", "somebody's"])
-def test_a_run_of_any_kind_is_shown(tmp_path: Path, kind: str) -> None:
+def test_report_of_every_task(tmp_path: Path, kind: str) -> None:
     run = make(tmp_path / "run", {}, seed_summary=[], selected_seed=1)
     run.write_json("run.json", {"version": 1, "kind": kind})
     page = Page(report.write(run).read_text("utf-8"))
     assert "finished" in page.text and "0.850 accuracy" in page.text.replace("\n", " ")
 
 
-def test_a_task_that_is_not_installed_is_shown_as_far_as_it_is_known(tmp_path: Path) -> None:
+def test_report_of_an_uninstalled_task_shows_known_parts(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS, task="haiku")
     recipe = yaml.safe_load((run.path / "recipe.yaml").read_text())
     recipe["task"]["name"] = "haiku"
@@ -191,15 +191,15 @@ def test_a_task_that_is_not_installed_is_shown_as_far_as_it_is_known(tmp_path: P
     assert "A model for haiku" in card and "unmask.predict('.', ['TEXT'])" in card and "transformers" not in card
 
 
-def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Theirs:
+def test_third_party_spec_defines_the_usage_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rhyme:
         SPEC = TaskSpec(
             name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
             data_format=DataFormat(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
             usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
         ).bind(text_pairs=True, labels=("no", "yes"))  # fmt: skip
 
-    monkeypatch.setitem(TASKS._builtin, "rhyme", Theirs)
+    monkeypatch.setitem(TASKS._builtin, "rhyme", Rhyme)
     run = make(tmp_path / "run", DETAILS, task="rhyme")
     text = (run.path / "recipe.yaml").read_text().replace("name: classify", "name: rhyme")
     (run.path / "recipe.yaml").write_text(text)
@@ -211,13 +211,13 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
     assert "tokenizer('LINE', 'OTHER LINE', return_tensors='pt')" in card and "id2label" in card
 
 
-def test_a_damaged_file_is_said(tmp_path: Path) -> None:
+def test_damaged_file_is_reported(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS)
     (run.path / "task_state.json").write_text("{")
     assert any("task_state.json" in w["text"] for w in report.summary(run)["warnings"])
 
 
-def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:
+def test_user_text_is_escaped_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert len(INJECTIONS) == len(set(INJECTIONS)) == 50
     safe_label = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
     rows = [{"location": x, "text": x, "expected": x, "predicted": [x], "score": 0.5} for x in INJECTIONS]
@@ -246,35 +246,38 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
         assert page.text.count(x) >= 3, x
 
 
-def test_a_line_per_kind_of_finding_the_most_serious_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the terminal, in `unmask info`, and in the report: what a test set shares with training comes after copies."""
+def test_findings_are_grouped_by_kind_with_the_most_serious_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the terminal, `unmask info` and the report: overlap of the test set with training is listed after
+    duplicates."""
     model_folder(tmp_path / "model")
-    train = labelled(tmp_path / "train.csv", 60).read_text().splitlines()
+    train = labeled(tmp_path / "train.csv", 60).read_text().splitlines()
     (tmp_path / "train.csv").write_text("\n".join([*train, *(f"again {n},pos" for n in range(150) for _ in "ab")]))
     (tmp_path / "test.csv").write_text("\n".join([train[0], *train[5:9], "a new one,neg", "and another,pos"]))
     run = api.finetune(
         tmp_path / "model", train=tmp_path / "train.csv", test=tmp_path / "test.csv", steps=1, out=tmp_path / "run"
     )
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
-    told = [w["text"] for w in api.info(run.path)["warnings"]]
+    printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    warnings = [w["text"] for w in api.info(run.path)["warnings"]]
     html = (tmp_path / "run" / "report.html").read_text()
     shown = Page(html[html.index("<h2>Warnings") : html.index("<h2>Scores")])
-    for lines in (said, told):
+    for lines in (printed, warnings):
         copies, leaks = (
             n for n, line in enumerate(lines) for kind in ("duplicate", "leakage") if f"× {kind}: " in line
         )
         assert copies < leaks == len(lines) - 1, lines
         assert "4 × leakage: " in lines[leaks] and "(4 of 6 records of test are)" in lines[leaks]
-        assert re.search(r"1[5-9]\d × duplicate: ", lines[copies])  # a run keeps a hundred, and how many there were
+        assert re.search(r"1[5-9]\d × duplicate: ", lines[copies])  # a run keeps at most 100 findings, and their total
     assert shown.text.index("× duplicate") < shown.text.index("× leakage")
     assert [a.get("class") for tag, a in shown.tags if tag == "p"][-1] == "warning serious"
 
 
-def test_a_real_run_has_a_report_a_card_and_lines_that_work(
+def test_real_run_has_a_report_and_a_card_with_working_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     model_folder(tmp_path / "model")
-    labelled(tmp_path / "train.csv", 60), labelled(tmp_path / "test.csv", 30, 101)
+    labeled(tmp_path / "train.csv", 60), labeled(tmp_path / "test.csv", 30, 101)
     run = api.finetune(
         tmp_path / "model", task="classify", train=tmp_path / "train.csv", test=tmp_path / "test.csv", epochs=12, lr=3e-3,
         out=tmp_path / "run",
@@ -291,25 +294,25 @@ def test_a_real_run_has_a_report_a_card_and_lines_that_work(
     for lines in snippets:
         exec(lines.replace("TEXT", "anna saw a good film number 3 ."), {})
         assert "pos" in capsys.readouterr().out
-    found = api.info(run.path)
-    assert found["state"] == "finished" and found["task"] == "classify" and found["records"]["test"] == 30
-    assert dict(facts(found))["use"] == f'unmask predict {run.model} "TEXT"'
-    print_facts(facts(found))
+    info = api.info(run.path)
+    assert info["state"] == "finished" and info["task"] == "classify" and info["records"]["test"] == 30
+    assert dict(facts(info))["use"] == f'unmask predict {run.model} "TEXT"'
+    print_facts(facts(info))
     (run.path / "report.html").unlink()
     api.resume(run.path)  # finished, but killed before its report
     assert (run.path / "report.html").exists()
 
 
-def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
-    run = make(tmp_path / "begun")
-    found = report.summary(run)
-    assert found["state"] == "interrupted" and found["best"]["accuracy"] == pytest.approx(0.8)
-    assert dict(facts(found))["resume with"] == f"unmask finetune --resume {run.path}"
+def test_interrupted_run_shows_the_resume_command(tmp_path: Path) -> None:
+    run = make(tmp_path / "started")
+    summary = report.summary(run)
+    assert summary["state"] == "interrupted" and summary["best"]["accuracy"] == pytest.approx(0.8)
+    assert dict(facts(summary))["resume with"] == f"unmask finetune --resume {run.path}"
     with run.lock():
         assert report.summary(run)["state"] == "running"
 
 
-def scored_by(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:
+def task_with_score(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:
     spec = SimpleNamespace(fields=(), ranked_field="" if independent else "positive")
     return SimpleNamespace(score=score, SPEC=spec)
 
@@ -326,35 +329,36 @@ def test_counts_and_thresholds_have_no_interval() -> None:
             "best_f1_thresh": max(answers),
         }
 
-    reached = {"records": 50, **score(answers, records)}
-    assert set(intervals(scored_by(score), answers, records, reached)) == {"f1"}
+    scores = {"records": 50, **score(answers, records)}
+    assert set(intervals(task_with_score(score), answers, records, scores)) == {"f1"}
 
 
-def test_scored_pairs_have_an_interval_and_a_pool_has_none(store: TokenStore) -> None:
+def test_scored_pairs_have_an_interval_but_ranked_pools_do_not(store: TokenStore) -> None:
     task = Embed(Recipe(), store.tokenizer, {"length": 32, "loss": "pairs"})
     rng = np.random.default_rng(0)
     truth = rng.random(40)
     answers = [{"similarity": float(s), "place": 1 + n % 4} for n, s in enumerate(truth + rng.normal(0, 0.3, 40))]
     pairs = [{"text": "a", "positive": "b"} for _ in answers]
     scored = [{**record, "score": float(s)} for record, s in zip(pairs, truth)]
-    reached = task.score(answers, scored)
-    low, high = intervals(task, answers, scored, reached)["spearman"]
-    assert low < reached["spearman"] < high < 1
+    scores = task.score(answers, scored)
+    low, high = intervals(task, answers, scored, scores)["spearman"]
+    assert low < scores["spearman"] < high < 1
     assert intervals(task, answers, pairs, task.score(answers, pairs)) == {}
 
 
-def test_intervals_hold_what_they_promise() -> None:
-    """Of 400 samples of 80 records, about 95 % of the intervals hold the truth, for a share and for another score."""
+def test_intervals_have_95_percent_coverage() -> None:
+    """For 400 samples of 80 records, about 95% of the intervals contain the true value, for a proportion and another
+    score."""
     rng = np.random.default_rng(0)
     assert (
         np.mean([lo <= 0.8 <= hi for lo, hi in (wilson_interval(rng.binomial(80, 0.8), 80) for _ in range(2000))])
         > 0.93
     )
-    task = scored_by(lambda answers, records: {"mean": float(np.mean(answers))})
-    held = 0
+    task = task_with_score(lambda answers, records: {"mean": float(np.mean(answers))})
+    covered = 0
     for _ in range(200):
         values = rng.normal(1.0, 1.0, 80).tolist()
         low, high = intervals(task, values, values, {"records": 80, "mean": float(np.mean(values))})["mean"]
-        held += low <= 1.0 <= high
-    assert 0.89 <= held / 200 <= 0.99
-    assert intervals(task, [1.0] * 20, [1.0] * 20, {"mean": 1.0}) == {}, "all alike: the bootstrap cannot tell"
+        covered += low <= 1.0 <= high
+    assert 0.89 <= covered / 200 <= 0.99
+    assert intervals(task, [1.0] * 20, [1.0] * 20, {"mean": 1.0}) == {}, "identical values: the bootstrap has no spread"

@@ -1,4 +1,5 @@
-"""Negatives of all processes: two of them have the losses and gradients of one with the whole batch."""
+"""In-batch negatives gathered over processes: two processes have the losses and gradients of one with the whole
+batch."""
 
 import json
 import subprocess
@@ -33,7 +34,7 @@ def record(n: int, kind: str) -> dict[str, Any]:
 
 
 def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
-    """Losses and gradient norms."""
+    """Return losses and gradient norms."""
     kind, embed = CASES[case]
     task = {"name": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
     job = prepare(make_recipe({"init_from": str(folder / "start"), "task": task, "train": SETTINGS}))
@@ -45,13 +46,13 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
 
 
 def work(rank: int, folder: Path) -> None:
-    """One of two processes; the first writes down what they found."""
+    """Run one of two processes; rank 0 writes the results."""
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
-    found = {
+    results = {
         f"{case} {gather}": steps(case, folder, World(rank, 2), gather) for case in CASES for gather in (True, False)
     }
     if rank == 0:
-        (folder / "two.json").write_text(json.dumps(found))
+        (folder / "two.json").write_text(json.dumps(results))
     dist.destroy_process_group()
 
 
@@ -64,18 +65,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_processes_have_the_losses_of_one(folder: Path) -> None:
+def test_two_processes_match_the_losses_of_one(folder: Path) -> None:
     mp.spawn(work, (folder,), nprocs=2)  # type: ignore[no-untyped-call]
     two = json.loads((folder / "two.json").read_text())
     for case in CASES:
         one = steps(case, folder, World(0, 1), False)
         assert len(one) == 6 and one[0] != one[2]
         assert two[f"{case} True"] == pytest.approx(one, rel=1e-4)
-        assert two[f"{case} False"] != pytest.approx(one, rel=1e-2)  # each with its own negatives only
+        assert two[f"{case} False"] != pytest.approx(one, rel=1e-2)  # each process with its local negatives only
 
 
 @pytest.mark.slow
-def test_a_run_under_torchrun_gathers_and_says_nothing(folder: Path, tmp_path: Path) -> None:
+def test_run_under_torchrun_gathers_negatives_without_a_note(folder: Path, tmp_path: Path) -> None:
     launcher = [
         "-m",
         "torch.distributed.run",
@@ -84,7 +85,7 @@ def test_a_run_under_torchrun_gathers_and_says_nothing(folder: Path, tmp_path: P
         "--rdzv-endpoint=localhost:0",
     ]
     losses = []
-    for processes, given in ((1, []), (2, launcher)):
+    for processes, prefix in ((1, []), (2, launcher)):
         out = tmp_path / str(processes)
         words = [
             "finetune",
@@ -95,7 +96,7 @@ def test_a_run_under_torchrun_gathers_and_says_nothing(folder: Path, tmp_path: P
             "--batch-size=7",
         ]
         done = subprocess.run(
-            [sys.executable, *given, "-m", "unmask", *words, "--set=train.threads=1", "--out", str(out)],
+            [sys.executable, *prefix, "-m", "unmask", *words, "--set=train.threads=1", "--out", str(out)],
             capture_output=True, text=True, timeout=200, check=True,
         )  # fmt: skip
         assert "in-batch negatives come from" not in done.stderr

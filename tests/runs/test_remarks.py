@@ -1,4 +1,4 @@
-"""What is said before training: how many records are too long, and of how many; what several processes change."""
+"""Notes printed before training: how many records are too long, and what changes with several processes."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ FILES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-class Said(Console):
+class RecordingConsole(Console):
     def __init__(self) -> None:
         super().__init__(quiet=True)
         self.lines: list[str] = []
@@ -45,32 +45,32 @@ def job_of(name: str, tmp_path: Path, *sets: str) -> Part:
 
 
 @pytest.mark.parametrize(("name", "longer"), [("rank", 6), ("embed", 6), ("classify", 2)])
-def test_records_are_counted_not_their_texts(name: str, longer: int, tmp_path: Path) -> None:
+def test_long_records_are_counted_not_their_texts(name: str, longer: int, tmp_path: Path) -> None:
     job = job_of(name, tmp_path)
     build_train_loader(job)
-    said = training_notes(job, Context.single_process(), 9)  # 3 of them rewritten
-    assert [line for line in said if f"{longer} of 9 records are longer than a row of 24" in line]
+    notes = training_notes(job, Context.single_process(), 9)  # 3 of them are augmented
+    assert [line for line in notes if f"{longer} of 9 records are longer than a row of 24" in line]
 
 
-def test_what_is_made_beside_the_file_s_records_is_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `train` counts them."""
-    job, console = job_of("classify", tmp_path, "train.steps=1"), Said()
+def test_augmented_records_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of records is the one `train` uses."""
+    job, console = job_of("classify", tmp_path, "train.steps=1"), RecordingConsole()
     more = [{"location": "new:1", "text": LONG, "label": "a"}]
     monkeypatch.setattr(augment, "rows", lambda *_: more)
     train(job, tmp_path / "run", console=console)
     assert [line for line in console.lines if "3 of 7 records are longer" in line]
 
 
-def test_an_error_that_fit_state_finds_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an error in the file does; what it only warns of is kept with the other findings."""
+def test_error_from_fit_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of fit_state stops a run like an error in the file; a warning is added to the findings."""
     fit = Classify.fit_state
 
-    def found(error: bool) -> Any:
-        return lambda *given: replace(fit(*given), findings=[Finding("train.jsonl:3", "an odd text", error=error)])
+    def fit_with_finding(error: bool) -> Any:
+        return lambda *args: replace(fit(*args), findings=[Finding("train.jsonl:3", "an odd text", error=error)])
 
-    monkeypatch.setattr(Classify, "fit_state", found(error=False))
+    monkeypatch.setattr(Classify, "fit_state", fit_with_finding(error=False))
     assert "an odd text" in [finding.message for finding in job_of("classify", tmp_path).sets.findings]
-    monkeypatch.setattr(Classify, "fit_state", found(error=True))
+    monkeypatch.setattr(Classify, "fit_state", fit_with_finding(error=True))
     with pytest.raises(UserError, match=r"train\.jsonl:3: an odd text"):
         job_of("classify", tmp_path)
 
@@ -79,15 +79,13 @@ def test_an_error_that_fit_state_finds_stops_the_run(tmp_path: Path, monkeypatch
     ("sets", "world", "rows"),
     [([], World(1, 2), 4), (["train.micro_batch_size=2"], World(0, 1), 2), ([], World(0, 1), 0)],
 )
-def test_negatives_are_those_of_a_forward_pass_and_that_is_said(
-    sets: list[str], world: World, rows: int, tmp_path: Path
-) -> None:
+def test_number_of_in_batch_negatives_is_reported(sets: list[str], world: World, rows: int, tmp_path: Path) -> None:
     job = job_of("embed", tmp_path, "train.batch_size=8", *sets)
     build_train_loader(job)
-    said = [line for line in training_notes(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
-    assert len(said) == bool(rows) and all(f"{rows} of the 8 records" in line for line in said)
+    notes = [line for line in training_notes(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
+    assert len(notes) == bool(rows) and all(f"{rows} of the 8 records" in line for line in notes)
 
 
-def test_others_do_not_speak_of_processes(tmp_path: Path) -> None:
-    said = training_notes(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
-    assert not [line for line in said if "negatives" in line]
+def test_other_tasks_do_not_mention_negatives(tmp_path: Path) -> None:
+    notes = training_notes(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
+    assert not [line for line in notes if "negatives" in line]

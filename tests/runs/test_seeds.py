@@ -1,4 +1,5 @@
-"""Several seeds and baselines: each seed once, the middle one kept, the figures those of the seeds; and what TF-IDF reaches."""
+"""Several seeds and baselines: each seed runs once, the median one is kept, the summary statistics are correct; and
+the TF-IDF baseline."""
 
 import json
 from pathlib import Path
@@ -63,15 +64,15 @@ def test_seeds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made: list[str] = []
+    created: list[str] = []
     read: list[Any] = []
     work, read_sets = Finetune.work, data.read_sets
 
     def counted(self: Finetune, job: Any, ctx: Any, run: Any = None) -> Any:
-        if len(made) == 2:
-            made.append("killed")
+        if len(created) == 2:
+            created.append("killed")
             raise KeyboardInterrupt
-        made.append(run.path.name)
+        created.append(run.path.name)
         return work(self, job, ctx, run)
 
     monkeypatch.setattr(Finetune, "work", counted)
@@ -80,9 +81,9 @@ def test_seeds(
     with pytest.raises(KeyboardInterrupt):
         api.finetune(start, **files, out=out, num_seeds=3, steps=4, lr=0.01, overrides=["train.num_evals=2"])  # type: ignore[arg-type]
     assert not (out / "results.json").exists() and Run(out).kind() == "seeds"
-    assert len(read) == 1, "files are read once for all seeds"
+    assert len(read) == 1, "files must be read once for all seeds"
     run = api.resume(out)
-    assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
+    assert created == ["seed-0", "seed-1", "killed", "seed-2"]  # finished seeds are not repeated
     results = run.read_json("results.json")
     each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]
     assert (
@@ -99,29 +100,29 @@ def test_seeds(
         values = [r[row["set"]][row["score"]] for r in each]
         assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
         if row["sd"]:
-            known = metric(row["score"])
+            spec = metric(row["score"])
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), known.low, known.high))
+            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), spec.low, spec.high))
     assert {(r["set"], r["score"]) for r in results["seed_summary"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(facts(api.info(out)))
     assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['selected_seed']} (")
     again = api.resume(out)
-    assert again.read_json("results.json") == results and len(made) == 4
+    assert again.read_json("results.json") == results and len(created) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
     assert run.recipe().task.name == "classify" and run.recipe().task.num_seeds == 3
     task_results(results)
     assert "median seed" in (shown := capsys.readouterr().out) and "±" in shown
 
 
-def within(values: list[float], score: str) -> dict[str, Any]:
+def interval_of(values: list[float], score: str) -> dict[str, Any]:
     return seeds.t_interval(values, metric(score).low, metric(score).high)
 
 
-def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert within([0.9, 1.0, 0.8], "accuracy")["high"] == 1.0
-    assert within([0.0, 0.3, 0.0], "f1")["low"] == 0.0
-    assert within([-0.9, 0.3, 0.0], "mcc")["low"] == -1.0
-    assert within([1.0, 9.0, 5.0], "rmse")["low"] == 0.0 and within([1.0, 9.0, 5.0], "other")["low"] < 0
+def test_interval_is_clipped_to_the_score_range_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert interval_of([0.9, 1.0, 0.8], "accuracy")["high"] == 1.0
+    assert interval_of([0.0, 0.3, 0.0], "f1")["low"] == 0.0
+    assert interval_of([-0.9, 0.3, 0.0], "mcc")["low"] == -1.0
+    assert interval_of([1.0, 9.0, 5.0], "rmse")["low"] == 0.0 and interval_of([1.0, 9.0, 5.0], "other")["low"] < 0
     two = seeds.t_interval([0.8, 0.9])
     assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
     seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
@@ -132,7 +133,7 @@ def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pyt
     assert "no metrics" in capsys.readouterr().out
 
 
-def test_an_interrupted_seed_says_how_to_go_on_with_all(
+def test_interrupted_seed_shows_the_resume_command_of_all_seeds(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
@@ -158,19 +159,23 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     assert lines["test, TF-IDF + linear"] == f"accuracy {tfidf['accuracy']:.4f}"
     other = Recipe.build(Recipe.read(out / "without-pretraining" / "recipe.yaml"))
     assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layerwise_lr_decay == 1.0
-    del results["baselines"]  # killed before it was written: only that is done again
+    del results["baselines"]  # killed before this was written: only it is repeated
     run.write_json("results.json", results)
     stamp = (out / "without-pretraining" / "results.json").stat().st_mtime_ns
     assert api.resume(out).read_json("results.json")["baselines"] == [tfidf, scratch]
     assert (out / "without-pretraining" / "results.json").stat().st_mtime_ns == stamp
 
 
-def test_drawn_weights_have_nothing_of_the_start(start: Path, files: dict[str, str], tmp_path: Path) -> None:
+def test_baseline_without_pretraining_is_initialized_randomly(
+    start: Path, files: dict[str, str], tmp_path: Path
+) -> None:
     run = api.finetune(start, **files, out=tmp_path / "run", steps=1, lr=1e-9, baseline=True)  # type: ignore[arg-type]
     first = hf.load(start).model.state_dict()
-    kept, drawn = (hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining"))
+    finetuned, random_init = (
+        hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining")
+    )
     name = "encoder.layers.0.mlp.up.weight"
-    assert gap(kept[name], first[name]) < 1e-5 < 0.01 < gap(drawn[name], first[name])
+    assert gap(finetuned[name], first[name]) < 1e-5 < 0.01 < gap(random_init[name], first[name])
 
 
 def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
@@ -186,8 +191,8 @@ def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
     return out
 
 
-@pytest.mark.parametrize(("target", "least"), [("single_label", 0.95), ("multi_label", 0.95), ("regression", 0.95)])
-def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) -> None:
+@pytest.mark.parametrize(("target", "min_score"), [("single_label", 0.95), ("multi_label", 0.95), ("regression", 0.95)])
+def test_tfidf_learns_word_features(target: str, min_score: float, start: Path) -> None:
     train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
     recipe = Recipe.build({"task": {"classify": {"problem_type": target}}})
     tokenizer = Tokenizer.load(start)
@@ -195,7 +200,7 @@ def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) ->
         recipe, tokenizer, Classify.fit_state(FitContext(recipe, hf.config_of(start), tokenizer), train).task_state
     )
     (scores,) = baseline(task, train, dev, test).values()
-    assert scores[task.spec.metric()] > least, scores
+    assert scores[task.spec.metric()] > min_score, scores
     assert LinearModel.fit(task.task_state, train).regularization
     (few,) = baseline(task, train[:8], [], test).values()  # too few for cross-validation
     assert task.spec.metric() in few
@@ -210,8 +215,8 @@ def test_tfidf_compares_the_texts_of_a_pair_and_reads_chinese() -> None:
         b = a if rng.random() < 0.5 else words[rng.integers(12)]
         rows.append({"text": f"a {a}", "pair": f"the {b}", "label": "same" if a == b else "other"})
     logits = LinearModel.fit({"labels": ["same", "other"]}, rows[:150]).logits(rows[150:])
-    want = [("same", "other").index(r["label"]) for r in rows[150:]]
-    assert np.mean(logits.argmax(-1) == want) > 0.95
+    expected = [("same", "other").index(r["label"]) for r in rows[150:]]
+    assert np.mean(logits.argmax(-1) == expected) > 0.95
     chinese = [
         {"text": f"这部电影{'很好' if n % 2 else '很差'}看了{n}遍", "label": "x" if n % 2 else "y"} for n in range(40)
     ]

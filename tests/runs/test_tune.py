@@ -1,4 +1,5 @@
-"""A search: the recipe first, the best kept and judged, the same after a kill; pruned trials leave no weights."""
+"""Hyperparameter search: the first trial uses the recipe, the best trial is kept and evaluated, a killed search
+resumes, and pruned trials keep no weights."""
 
 import csv
 import json
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from near import near
-from runs.tiny import labelled, model_folder, sentence
+from runs.tiny import labeled, model_folder, sentence
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -31,13 +32,13 @@ SETS = ["train.num_evals=3", "train.threads=1"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tune")
     model_folder(folder / "model")
-    labelled(folder / "train.csv", 60)
-    labelled(folder / "test.csv", 20, 300)
+    labeled(folder / "train.csv", 60)
+    labeled(folder / "test.csv", 20, 300)
     return folder
 
 
 def search(folder: Path, out: str, **more) -> Run:
-    given = {
+    settings = {
         "trials": 4,
         "params": ["lr", "batch_size"],
         "task": "classify",
@@ -51,7 +52,7 @@ def search(folder: Path, out: str, **more) -> Run:
         test=folder / "test.csv",
         out=folder / out,
         overrides=SETS,
-        **given,
+        **settings,
     )
 
 
@@ -64,7 +65,7 @@ def params(run: Run) -> list[dict]:
     return [{k: v for k, v in t.items() if k not in ("seconds",)} for t in run.read_json("results.json")["trials"]]
 
 
-def test_the_best_is_kept_and_judged(run: Run, folder: Path) -> None:
+def test_best_trial_is_kept_and_evaluated(run: Run, folder: Path) -> None:
     results = run.read_json("results.json")
     trials = results["trials"]
     assert len(trials) == 4 and trials[0]["lr"] == pytest.approx(3e-3) and trials[0]["batch_size"] == 16
@@ -78,12 +79,12 @@ def test_the_best_is_kept_and_judged(run: Run, folder: Path) -> None:
     assert [row["trial"] for row in rows] == ["0", "1", "2", "3"]
     for name in ("history.png", "slices.png", "report.html", "curves.png"):
         assert (run.path / name).stat().st_size > 1000, name
-    assert not list(run.path.glob("trials/*/test.predictions.jsonl")), "a trial never looks at the test set"
+    assert not list(run.path.glob("trials/*/test.predictions.jsonl")), "trials must not use the test set"
     assert api.predict(run.path, "anna saw a good film number 3 .")[0]["label"] in ("pos", "neg")
 
 
 @pytest.mark.usefixtures("no_report")
-def test_the_command_repeats_the_best(run: Run, folder: Path) -> None:
+def test_command_reproduces_the_best_trial(run: Run, folder: Path) -> None:
     command = run.read_json("results.json")["command"].split()
     assert command[:3] == ["unmask", "finetune", "--recipe"]
     again = api.finetune(recipe=command[3], out=folder / "again")
@@ -92,9 +93,7 @@ def test_the_command_repeats_the_best(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_search_resumes_within_a_trial(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Kill(BaseException):
         pass
 
@@ -110,8 +109,8 @@ def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
     with pytest.raises(Kill):
         search(folder, "killed")
     monkeypatch.setattr(Trainer, "step", real)
-    found = api.info(folder / "killed")
-    assert found["state"] == "interrupted" and found["resume_command"] == f"unmask tune --resume {folder / 'killed'}"
+    info = api.info(folder / "killed")
+    assert info["state"] == "interrupted" and info["resume_command"] == f"unmask tune --resume {folder / 'killed'}"
     result = CliRunner().invoke(app, ["tune", "--resume", str(folder / "killed"), "--json"])
     assert result.exit_code == 0, result.output
     assert params(Run(folder / "killed")) == params(run)
@@ -120,7 +119,7 @@ def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_search_can_be_made_longer(folder: Path) -> None:
+def test_resumed_search_can_add_trials(folder: Path) -> None:
     short = search(folder, "short", trials=2)
     assert len(params(short)) == 2
     before = params(short)
@@ -146,24 +145,24 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert max(e["step"] for e in done) < 30
 
 
-def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
-    made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
-    assert set(tune.search_space(made)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
-        "BERT's pooler is its own"
+def test_search_space_depends_on_the_model_and_the_task(folder: Path) -> None:
+    recipe = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
+    assert set(tune.search_space(recipe)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
+        "BERT has its own pooler, so pooling is not searched"
     )
     model_folder(folder / "modern", "modernbert-mini")
-    given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
-    modern = api.task_recipe(folder / "modern", **given)
+    settings = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
+    modern = api.task_recipe(folder / "modern", **settings)
     assert set(tune.search_space(modern)) == {"lr", "batch_size", "warmup", "pooling"}
     assert tune.default_values(prepare(modern), tune.search_space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
     assert "pooling" not in tune.search_space(tag)
     with pytest.raises(UserError, match="--params depth"):
-        tune.search_space(made, ["depth"])
+        tune.search_space(recipe, ["depth"])
 
 
-def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
-    few = labelled(tmp_path / "few.csv", 8)
+def test_invalid_settings_raise_before_the_search(folder: Path, tmp_path: Path) -> None:
+    few = labeled(tmp_path / "few.csv", 8)
     with pytest.raises(UserError, match="needs a dev set"):
         api.tune(folder / "model", train=few, task="classify", out=tmp_path / "a")
     result = CliRunner().invoke(app, ["tune", "--resume", str(tmp_path / "a"), "--lr", "1e-3"])
@@ -171,7 +170,7 @@ def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
 
 
 def numbered(path: Path, count: int, first: int = 0) -> Path:
-    """How good a film is, far from 0 and wide."""
+    """Scores of films, far from 0 and with a large variance."""
     rows = [(sentence(n)[0], 1000 + 250 * (sentence(n)[1] == "pos") + n % 4) for n in range(first, first + count)]
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
@@ -179,15 +178,15 @@ def numbered(path: Path, count: int, first: int = 0) -> Path:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
-    """A trial's model holds mean and deviation in its last layer; they are not put in twice."""
+def test_regression_score_equals_that_of_the_best_trial(folder: Path) -> None:
+    """A trial's model stores mean and standard deviation in its last layer; they must not be applied twice."""
     numbered(folder / "numbers.csv", 60)
-    given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
+    settings = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
     run = api.tune(
         folder / "model",
         train=folder / "numbers.csv",
         overrides=[*SETS, "task.classify.problem_type=regression"],
-        **given,
+        **settings,
     )
     results = run.read_json("results.json")
     assert results["metric"] == "r2"
@@ -196,33 +195,33 @@ def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
+def test_undefined_score_raises(folder: Path) -> None:
     numbered(folder / "numbers.csv", 60)
     (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
-    given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
+    settings = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
     with pytest.raises(UserError, match="r2, the metric that trials are compared by, is not defined"):
         api.tune(
             folder / "model",
             train=folder / "numbers.csv",
             dev=folder / "constant.csv",
             overrides=[*SETS, "task.classify.problem_type=regression"],
-            **given,
+            **settings,
         )
 
 
-def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> None:
+def test_first_trial_uses_the_values_of_the_recipe(folder: Path, tmp_path: Path) -> None:
     rows = "".join(f"{sentence(n)[0]},{sentence(n)[0]}\n" for n in range(24))
     (tmp_path / "pairs.csv").write_text("anchor,positive\n" + rows)
     start = shutil.copytree(folder / "model", tmp_path / "cls")
     write(start, SentenceTransformerConfig(pooling="cls"), 32)
 
     def first(*sets: str) -> tuple[dict, dict]:
-        made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
-        ranges = tune.search_space((job := prepare(made)).recipe)
+        recipe = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
+        ranges = tune.search_space((job := prepare(recipe)).recipe)
         return ranges, tune.default_values(job, ranges)
 
     ranges, values = first("train.layerwise_lr_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch_size=1")
-    assert values["pooling"] == "cls", "as the folder of the start model says"
+    assert values["pooling"] == "cls", "must be the pooling of the initial model"
     assert (values["layerwise_lr_decay"], values["warmup"], values["epochs"], values["batch_size"]) == (
         0.5,
         0.4,
@@ -232,8 +231,8 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
     study = tune._optuna().create_study()
     study.enqueue_trial(values)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # which Optuna gives for a value outside of its range
+        warnings.simplefilter("error")  # Optuna warns about values outside of a range
         assert tune.suggest(study.ask(), ranges) == values
-    assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "of steps, as it was given"
-    for given in ("task.pooling=mean", "task.embed.pooling=mean"):
-        assert "pooling" not in first(given)[0], "what the user gave is not searched"
+    assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "must be in steps, as configured"
+    for override in ("task.pooling=mean", "task.embed.pooling=mean"):
+        assert "pooling" not in first(override)[0], "settings of the user must not be searched"

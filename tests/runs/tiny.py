@@ -1,4 +1,4 @@
-"""A model of a few thousand weights and labelled files that it learns in seconds."""
+"""A model with a few thousand weights, and labeled files that it learns in seconds."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ from unmask.train.schedule import Plan, plan
 
 
 def train(part: Part, out: Path, watch: EvalCallback | None = None, console: Console | None = None) -> Run:
-    """A part that is prepared already, trained and judged in a new folder."""
+    """Train a prepared part and evaluate it in a new run directory."""
 
     class Prepared(Finetune):
         def check(self, recipe: Recipe, ctx: Context) -> Recipe:
@@ -34,7 +34,7 @@ def train(part: Part, out: Path, watch: EvalCallback | None = None, console: Con
 
 
 def plan_of(recipe: Recipe, length: int, rows: int) -> Plan:
-    """The plan of fine-tuning on so many rows, of which the longest has so many tokens."""
+    """Return the plan for fine-tuning on `rows` rows, the longest with `length` tokens."""
     train = recipe.train.model_copy(update={"max_length": max(8, length)})
     return plan(recipe.model_copy(update={"train": train}), {max(8, length): rows})
 
@@ -72,7 +72,7 @@ def model_folder(folder: Path, name: str = "bert-tiny", seed: int = 0) -> Path:
     return folder
 
 
-def labelled(path: Path, count: int, first: int = 0) -> Path:
+def labeled(path: Path, count: int, first: int = 0) -> Path:
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "label"])
@@ -81,7 +81,7 @@ def labelled(path: Path, count: int, first: int = 0) -> Path:
 
 
 def tagged(path: Path, count: int) -> Path:
-    """People and films as entities, with character offsets."""
+    """Write people and films as entities with character offsets."""
     lines = []
     for n in range(count):
         text = sentence(n)[0]

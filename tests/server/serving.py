@@ -1,4 +1,4 @@
-"""A running server for tests: tiny models with every head, untrained, and the real command in a process of its own."""
+"""A running server for tests: tiny untrained models with every head, and the real command in a subprocess."""
 
 import json
 import os
@@ -41,7 +41,7 @@ ROWS = {  # task → name and lines of a file
 
 
 def base_model(folder: Path, name: str = "bert-tiny", heads: tuple[str, ...] = ("mlm",), **shape: int) -> Path:
-    """Never trained: it answers nonsense, in the right form."""
+    """An untrained model: its predictions are meaningless but have the right format."""
     settings = with_tokenizer(Recipe.build({"preset": name})).tokenizer
     tokenizer = Tokenizer.train(FACTS * 4, settings.model_copy(update={"vocab_size": 0, "min_frequency": 1}))
     changes = SHAPE | shape | {"vocab_size": tokenizer.size, "pad_id": tokenizer.pad}
@@ -81,21 +81,21 @@ def server(*arguments: str, verb: str = "serve", **environment: str) -> Iterator
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
     ) as process:
-        said: list[str] = []
-        complained: list[str] = []
-        threading.Thread(target=_gather, args=(process.stderr, complained), daemon=True).start()
+        output: list[str] = []
+        errors: list[str] = []
+        threading.Thread(target=_gather, args=(process.stderr, errors), daemon=True).start()
         try:
             assert process.stdout
             for line in process.stdout:
-                said.append(line)
+                output.append(line)
                 if "Ctrl-C" in line:
                     break
             else:
-                raise AssertionError(f"it did not start: {''.join(said)}{''.join(complained)}")
-            found = re.search(r"http://\S+", said[0])
-            assert found, said
-            threading.Thread(target=_gather, args=(process.stdout, said), daemon=True).start()
-            yield Server(found[0], process, said, complained)
+                raise AssertionError(f"it did not start: {''.join(output)}{''.join(errors)}")
+            match = re.search(r"http://\S+", output[0])
+            assert match, output
+            threading.Thread(target=_gather, args=(process.stdout, output), daemon=True).start()
+            yield Server(match[0], process, output, errors)
         finally:
             if process.poll() is None:
                 process.kill()

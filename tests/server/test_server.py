@@ -1,4 +1,4 @@
-"""Clients that people already have, each against the real command in a process of its own: huggingface_hub, openai, curl."""
+"""Existing clients against the real command in a subprocess: huggingface_hub, openai, curl."""
 
 import base64
 import json
@@ -36,8 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Server]:
-    with server(*(str(folder / name) for name in ("mlm", "gpt", "t5", *ROWS))) as found:
-        yield found
+    with server(*(str(folder / name) for name in ("mlm", "gpt", "t5", *ROWS))) as instance:
+        yield instance
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +62,23 @@ def post(running: Server, path: str, body: Any) -> Any:
 
 @pytest.mark.parametrize("task", ["", "fill-mask"])
 def test_hub_client_fills_masks(task: str, running: Server, alone) -> None:
-    found = client(running, "mlm", task).fill_mask("Ann lives in [MASK] .", top_k=3)
+    predicted = client(running, "mlm", task).fill_mask("Ann lives in [MASK] .", top_k=3)
     ours = alone("mlm").fill("Ann lives in [MASK] .", top_k=3).masks[0].candidates
-    assert [(f.token, f.token_str, f.sequence) for f in found] == [(c.id, c.token, c.text) for c in ours]
-    assert [f.score for f in found] == near([c.probability for c in ours], 1e-5)
+    assert [(f.token, f.token_str, f.sequence) for f in predicted] == [(c.id, c.token, c.text) for c in ours]
+    assert [f.score for f in predicted] == near([c.probability for c in ours], 1e-5)
 
 
-def test_hub_client_chooses_among_words(running: Server) -> None:
-    found = client(running, "mlm").fill_mask("Ann lives in [MASK] .", targets=["rome", "oslo"])
-    assert {f.token_str.strip() for f in found} == {"rome", "oslo"}
+def test_hub_client_restricts_fill_to_targets(running: Server) -> None:
+    predicted = client(running, "mlm").fill_mask("Ann lives in [MASK] .", targets=["rome", "oslo"])
+    assert {f.token_str.strip() for f in predicted} == {"rome", "oslo"}
 
 
 @pytest.mark.parametrize("task", ["", "text-classification"])
 def test_hub_client_classifies(task: str, running: Server, alone) -> None:
-    found = client(running, "classify", task).text_classification(FACTS[0])
+    predicted = client(running, "classify", task).text_classification(FACTS[0])
     ours = alone("classify").predict([FACTS[0]])[0]["scores"]
-    assert {f.label: near(f.score, 1e-5) for f in found} == ours
-    assert [f.score for f in found] == sorted((f.score for f in found), reverse=True)
+    assert {f.label: near(f.score, 1e-5) for f in predicted} == ours
+    assert [f.score for f in predicted] == sorted((f.score for f in predicted), reverse=True)
     assert len(client(running, "classify").text_classification(FACTS[0], top_k=1)) == 1
 
 
@@ -88,54 +88,54 @@ def test_hub_client_tags(task: str, running: Server, alone) -> None:
     ours = alone("tag").predict([FACTS[0]])[0]
     assert [w.entity for w in words] == ours["tags"]
     assert [(w.start, w.end) for w in words] == [tuple(w) for w in ours["words"]]
-    found = client(running, "tag", task).token_classification(FACTS[0])
-    assert [(f.entity_group, f.start, f.end) for f in found] == [
+    predicted = client(running, "tag", task).token_classification(FACTS[0])
+    assert [(f.entity_group, f.start, f.end) for f in predicted] == [
         (e["label"], e["start"], e["end"]) for e in ours["entities"]
     ]
 
 
 @pytest.mark.parametrize("task", ["", "question-answering"])
 def test_hub_client_answers(task: str, running: Server, alone) -> None:
-    found = client(running, "answer", task).question_answering("where ?", FACTS[0])
+    predicted = client(running, "answer", task).question_answering("where ?", FACTS[0])
     ours = alone("answer").answer("where ?", FACTS[0])
-    assert (found.answer, found.start, found.end) == (ours["answer"], ours["start"], ours["end"])
-    several = client(running, "answer", task).question_answering("where ?", FACTS[0], top_k=2)
-    assert isinstance(several, list) and len(several) == 2 and several[0].answer == found.answer
+    assert (predicted.answer, predicted.start, predicted.end) == (ours["answer"], ours["start"], ours["end"])
+    top_two = client(running, "answer", task).question_answering("where ?", FACTS[0], top_k=2)
+    assert isinstance(top_two, list) and len(top_two) == 2 and top_two[0].answer == predicted.answer
 
 
 @pytest.mark.parametrize("task", ["", "feature-extraction"])
-def test_hub_client_gets_vectors(task: str, running: Server, alone) -> None:
-    found = client(running, "embed", task).feature_extraction(FACTS[:2])
-    assert gap(found, alone("embed").embed(FACTS[:2])) <= 1e-5
+def test_hub_client_gets_embeddings(task: str, running: Server, alone) -> None:
+    vectors = client(running, "embed", task).feature_extraction(FACTS[:2])
+    assert gap(vectors, alone("embed").embed(FACTS[:2])) <= 1e-5
     short = client(running, "embed", task).feature_extraction(FACTS[0], normalize=True, dimensions=4)
     assert short.shape == (4,) and np.linalg.norm(short) == near(1, 1e-5)
 
 
 @pytest.mark.parametrize("task", ["", "sentence-similarity"])
 def test_hub_client_compares_sentences(task: str, running: Server, alone) -> None:
-    found = client(running, "embed", task).sentence_similarity(FACTS[0], other_sentences=FACTS[:3])
-    assert found == near(alone("embed").similarity(FACTS[0], FACTS[:3]).tolist(), 1e-5)
-    assert found[0] == near(1, 1e-5)
+    scores = client(running, "embed", task).sentence_similarity(FACTS[0], other_sentences=FACTS[:3])
+    assert scores == near(alone("embed").similarity(FACTS[0], FACTS[:3]).tolist(), 1e-5)
+    assert scores[0] == near(1, 1e-5)
 
 
 @pytest.mark.parametrize("task", ["", "text-generation"])
 def test_hub_client_generates(task: str, running: Server, alone) -> None:
-    asking = client(running, "gpt", task)
+    hub = client(running, "gpt", task)
     new = alone("gpt").generate("Ann lives", max_new_tokens=5).generated_text
-    assert asking.text_generation("Ann lives", max_new_tokens=5) == new
-    assert asking.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
-    drawn = [asking.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert asking.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == drawn[0]  # top_p means drawing
+    assert hub.text_generation("Ann lives", max_new_tokens=5) == new
+    assert hub.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
+    sampled = [hub.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
+    assert sampled[0] == sampled[1] != sampled[2]
+    assert hub.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == sampled[0]  # top_p implies sampling
 
 
 @pytest.mark.parametrize(("task", "method", "key"), [("summarization", "summarization", "summary_text"), ("translation", "translation", "translation_text")])  # fmt: skip
-def test_hub_client_rewrites(task: str, method: str, key: str, running: Server, alone) -> None:
-    found = getattr(client(running, "t5", task), method)("Ann lives", generate_parameters={"max_new_tokens": 4})
-    assert found[key] == alone("t5").generate("Ann lives", max_new_tokens=4).generated_text
+def test_hub_client_translates_and_summarizes(task: str, method: str, key: str, running: Server, alone) -> None:
+    generated = getattr(client(running, "t5", task), method)("Ann lives", generate_parameters={"max_new_tokens": 4})
+    assert generated[key] == alone("t5").generate("Ann lives", max_new_tokens=4).generated_text
 
 
-def test_hub_client_shows_what_is_wrong(running: Server) -> None:
+def test_hub_client_shows_the_error_message(running: Server) -> None:
     with pytest.raises(HfHubHTTPError, match="no mask in the text"):
         client(running, "mlm").fill_mask("nothing is hidden")
     with pytest.raises(HfHubHTTPError, match="not for classify"):
@@ -146,34 +146,34 @@ def test_hub_client_shows_what_is_wrong(running: Server) -> None:
 
 
 def test_openai_client(running: Server, alone) -> None:
-    asking = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
-    assert "embed" in [model.id for model in asking.models.list()]
+    openai_client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+    assert "embed" in [model.id for model in openai_client.models.list()]
     ours = alone("embed").embed(FACTS[:3])
-    found = asking.embeddings.create(model="embed", input=FACTS[:3])  # asks for base64, and reads it
-    assert gap([row.embedding for row in found.data], ours) <= 1e-5
-    assert [row.index for row in found.data] == [0, 1, 2]
-    assert found.usage.prompt_tokens == sum(len(e) for e in alone("embed").tokenizer.encode_batch(FACTS[:3]))
-    floats = asking.embeddings.create(model="embed", input=FACTS[0], encoding_format="float", dimensions=8)
+    response = openai_client.embeddings.create(model="embed", input=FACTS[:3])  # requests base64 and decodes it
+    assert gap([row.embedding for row in response.data], ours) <= 1e-5
+    assert [row.index for row in response.data] == [0, 1, 2]
+    assert response.usage.prompt_tokens == sum(len(e) for e in alone("embed").tokenizer.encode_batch(FACTS[:3]))
+    floats = openai_client.embeddings.create(model="embed", input=FACTS[0], encoding_format="float", dimensions=8)
     short = ours[0][:8] / np.linalg.norm(ours[0][:8])
     assert gap(floats.data[0].embedding, short) <= 1e-5
     with pytest.raises(openai.NotFoundError, match="no model 'other'") as caught:
-        asking.embeddings.create(model="other", input="a")
+        openai_client.embeddings.create(model="other", input="a")
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.UnprocessableEntityError, match="token ids"):
-        asking.embeddings.create(model="embed", input=[1, 2, 3])
+        openai_client.embeddings.create(model="embed", input=[1, 2, 3])
 
 
 def test_base64_is_little_endian_float32(running: Server) -> None:
-    found = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann", "encoding_format": "base64"})
+    response = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann", "encoding_format": "base64"})
     plain = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann"})
-    raw = base64.b64decode(found["data"][0]["embedding"])
+    raw = base64.b64decode(response["data"][0]["embedding"])
     assert gap(np.frombuffer(raw, "<f4"), plain["data"][0]["embedding"]) <= 1e-5
 
 
-# --------------------------------------------------------------------------------- text-embeddings-inference, and ours
+# ------------------------------------------------------------------------- text-embeddings-inference, and our own routes
 
 
-def test_embeddings_inference_form(running: Server, alone) -> None:
+def test_text_embeddings_inference_format(running: Server, alone) -> None:
     assert gap(post(running, "/embed", {"inputs": FACTS[0]}), alone("embed").embed(FACTS[:1])) <= 1e-5
     ours = alone("rank").predict([("who", FACTS[:3])])[0]
     ranked = post(running, "/rerank", {"query": "who", "texts": FACTS[:3], "raw_scores": True, "return_text": True})
@@ -203,24 +203,24 @@ def test_pairs_choices_and_ranking(running: Server, alone) -> None:
     assert sorted(row["index"] for row in ranked) == [0, 1]
 
 
-def test_a_list_of_inputs_gives_a_list_of_answers(running: Server) -> None:
+def test_list_of_inputs_returns_a_list(running: Server) -> None:
     masked = ["Ann [MASK] .", "[MASK] lives in [MASK] ."]
-    found = post(running, "/models/mlm", {"inputs": masked})
+    response = post(running, "/models/mlm", {"inputs": masked})
     first = post(running, "/models/mlm", {"inputs": masked[0]})
-    assert [row["sequence"] for row in found[0]] == [row["sequence"] for row in first]
-    assert len(found[1]) == 2 and len(found[1][0]) == 5  # a list per mask
+    assert [row["sequence"] for row in response[0]] == [row["sequence"] for row in first]
+    assert len(response[1]) == 2 and len(response[1][0]) == 5  # one list per mask
     assert len(post(running, "/models/tag", {"inputs": FACTS[:2]})) == 2
 
 
-def test_a_text_too_long_is_refused_or_cut_by_choice(running: Server) -> None:
+def test_long_text_raises_or_is_truncated(running: Server) -> None:
     long = {"inputs": "Ann lives " * 60, "model": "mlm"}
     answer = httpx.post(f"{running.url}/embed", json=long)
     assert answer.status_code == 422 and re.fullmatch(r"at most \d+ tokens", answer.json()["error"]["expected"])
     assert len(post(running, "/embed", long | {"truncate": True})[0]) == 32
 
 
-def test_either_end_of_a_long_text_is_cut(running: Server, alone) -> None:
-    words = [f"{name} lives in {town}" for name in ("Ann", "Ben", "Cleo") for town in ("Rome", "Oslo", "Bonn")]
+def test_long_text_is_truncated_at_either_end(running: Server, alone) -> None:
+    words = [f"{name} lives in {city}" for name in ("Ann", "Ben", "Cleo") for city in ("Rome", "Oslo", "Bonn")]
     long = " ".join(words * 4)
     right, left = (
         post(running, "/models/mlm/pipeline/feature-extraction", {"inputs": long, "truncate": True, **more})
@@ -232,41 +232,41 @@ def test_either_end_of_a_long_text_is_cut(running: Server, alone) -> None:
     assert gap(left, alone("mlm").embed(long[cut[-62][0] :])) <= 1e-5
 
 
-def test_a_pipeline_that_is_not_there_names_those_that_are(running: Server) -> None:
+def test_unknown_pipeline_error_lists_the_available_ones(running: Server) -> None:
     answer = httpx.post(f"{running.url}/models/mlm/pipeline/fil-mask", json={"inputs": "a"})
     error = answer.json()["error"]
     assert answer.status_code == 404 and "did you mean fill-mask" in error["message"]
     assert "feature-extraction" in error["expected"] and "text-classification" not in error["expected"]
 
 
-def test_head_is_get_without_its_body(running: Server) -> None:
+def test_head_request_returns_the_headers_of_get(running: Server) -> None:
     for path, status in (("/health", 200), ("/", 200), ("/nowhere", 404)):
-        asked, whole = httpx.head(running.url + path), httpx.get(running.url + path)
-        assert asked.status_code == whole.status_code == status and asked.content == b""
-        assert asked.headers["content-type"] == whole.headers["content-type"]
+        head, whole = httpx.head(running.url + path), httpx.get(running.url + path)
+        assert head.status_code == whole.status_code == status and head.content == b""
+        assert head.headers["content-type"] == whole.headers["content-type"]
 
 
 def test_an_exported_model_is_served_without_torch(folder: Path, running: Server, tmp_path: Path) -> None:
     unmask.export(folder / "classify", format="onnx", out=tmp_path / "onnx")
-    with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as found:
-        ours = {row["label"]: row["score"] for row in post(found, "/models/exported", {"inputs": FACTS[0]})[0]}
+    with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as instance:
+        ours = {row["label"]: row["score"] for row in post(instance, "/models/exported", {"inputs": FACTS[0]})[0]}
         theirs = {row["label"]: row["score"] for row in post(running, "/models/classify", {"inputs": FACTS[0]})[0]}
         assert ours == near(theirs, 1e-4)
-        assert "libtorch" not in Path(f"/proc/{found.process.pid}/maps").read_text()
+        assert "libtorch" not in Path(f"/proc/{instance.process.pid}/maps").read_text()
 
 
-# -------------------------------------------------------------------------------------------------- curl, and the rest
+# ---------------------------------------------------------------------------------------------------- curl, and the rest
 
 
-def test_the_lines_it_prints_work(running: Server) -> None:
+def test_printed_curl_commands_work(running: Server) -> None:
     lines = [line.strip() for line in running.said if line.strip().startswith("curl ")]
     assert len(lines) == 3 + len(ROWS)
     for line in lines:
-        found = subprocess.run([*shlex.split(line), "-s", "-S", "--fail-with-body"], capture_output=True, text=True)
-        assert found.returncode == 0 and json.loads(found.stdout) is not None, (line, found.stdout, found.stderr)
+        result = subprocess.run([*shlex.split(line), "-s", "-S", "--fail-with-body"], capture_output=True, text=True)
+        assert result.returncode == 0 and json.loads(result.stdout) is not None, (line, result.stdout, result.stderr)
 
 
-def test_what_is_served(running: Server) -> None:
+def test_models_and_health_routes(running: Server) -> None:
     models = httpx.get(f"{running.url}/models").json()
     assert list(models) == ["mlm", "gpt", "t5", *ROWS]
     assert models["mlm"]["pipelines"][0] == "fill-mask" and "embed" in models["mlm"]["methods"]
@@ -274,7 +274,7 @@ def test_what_is_served(running: Server) -> None:
     assert httpx.get(f"{running.url}/health").json() == {"status": "ok", "models": list(models)}
 
 
-def test_the_reference_loads_nothing_from_elsewhere(running: Server) -> None:
+def test_api_reference_loads_no_external_resources(running: Server) -> None:
     spec = httpx.get(f"{running.url}/openapi.json").json()
     assert {f"/models/{{name}}/pipeline/{task}" for task in PIPELINES} < set(spec["paths"])
     page = httpx.get(f"{running.url}/docs")
@@ -284,7 +284,7 @@ def test_the_reference_loads_nothing_from_elsewhere(running: Server) -> None:
         assert asset in page.text and httpx.get(running.url + asset).status_code == 200
 
 
-def test_every_answer_has_the_headers(running: Server) -> None:
+def test_every_response_has_security_headers(running: Server) -> None:
     for path in ("/health", "/nothing", "/models", "/docs"):
         headers = httpx.get(running.url + path).headers
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
@@ -292,7 +292,7 @@ def test_every_answer_has_the_headers(running: Server) -> None:
         assert "access-control-allow-origin" not in headers
 
 
-def test_figures(running: Server) -> None:
+def test_metrics_route(running: Server) -> None:
     post(running, "/models/mlm", {"inputs": "Ann [MASK] ."})
     httpx.post(f"{running.url}/models/mlm", json={"inputs": "none"})
     text = httpx.get(f"{running.url}/metrics").text

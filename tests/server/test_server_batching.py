@@ -1,4 +1,5 @@
-"""Dynamic batching: who waits together is answered together, each with its own answer or its own error; never mixed up."""
+"""Dynamic batching: pending requests are computed together, each gets its own result or error, and results are never
+mixed up."""
 
 import asyncio
 import threading
@@ -33,29 +34,33 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
     return {name: unmask.load(root / name) for name in ("mlm", "gpt", "classify")}
 
 
-class Watched(Batcher):
-    """With the calls that were made, and a gate that holds the first one back until everything else waits."""
+class RecordingBatcher(Batcher):
+    """A batcher that records its calls and blocks the first one until the others are queued."""
 
     long_call_seconds = 60.0
 
     def __init__(self, models: dict[str, Predictor], limits: Limits = DEFAULT):
         super().__init__(models, limits, Metrics())
-        self.made: list[tuple[str, list[Any]]] = []
+        self.recorded_calls: list[tuple[str, list[Any]]] = []
         self.open = threading.Event()
 
     def _compute(self, key: Any, inputs: Any) -> list[Any]:
-        self.made.append((key.method, [each.item for each in inputs]))
+        self.recorded_calls.append((key.method, [each.item for each in inputs]))
         assert self.open.wait(30)
         return super()._compute(key, inputs)
 
 
-def together(batcher: Watched, *asked: tuple) -> list[Any]:
-    """All asked while a first call is held back: (model, method, args, settings) each; answers or exceptions."""
+def together(batcher: RecordingBatcher, *requests: tuple) -> list[Any]:
+    """Submit all requests, (model, method, args, settings) each, while a first call is blocked. Return results or
+    exceptions."""
 
     async def main() -> list[Any]:
         first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
-        waiting = [asyncio.ensure_future(batcher.submit(m, how, *args, **settings)) for m, how, args, settings in asked]
+        waiting = [
+            asyncio.ensure_future(batcher.submit(m, method, *args, **settings))
+            for m, method, args, settings in requests
+        ]
         await asyncio.sleep(0.05)
         batcher.open.set()
         await first
@@ -64,18 +69,20 @@ def together(batcher: Watched, *asked: tuple) -> list[Any]:
     return asyncio.run(main())
 
 
-def test_what_waits_is_answered_in_one_call(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models)
-    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
-    assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
-    assert gap(found, models["mlm"].embed(FACTS)) <= 1e-5
+def test_pending_requests_are_computed_in_one_call(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models)
+    results = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
+    assert [method for method, _ in batcher.recorded_calls] == ["embed", "embed"] and batcher.recorded_calls[1][
+        1
+    ] == FACTS
+    assert gap(results, models["mlm"].embed(FACTS)) <= 1e-5
     assert batcher.pending_tokens == 0
 
 
-def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models)
+def test_different_settings_methods_and_models_are_not_batched_together(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models)
     masked = "Ann [MASK] ."
-    asked = [
+    requests = [
         ("mlm", "fill", (masked,), {"top_k": 2}),
         ("mlm", "fill", (masked,), {"top_k": 3}),
         ("mlm", "score", (FACTS[0],), {}),
@@ -84,32 +91,32 @@ def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Pre
         ("mlm", "fill", (masked,), {"top_k": 2}),
         ("mlm", "next_sentence", ("Ben", "lives"), {}),
     ]
-    found = together(batcher, *asked)
-    assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
-    assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
-    assert found[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
-    assert found[3] == near(models["mlm"].next_sentence("Ann", "lives"), 1e-5)
-    assert found[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
+    results = together(batcher, *requests)
+    assert [len(items) for _, items in batcher.recorded_calls] == [1, 2, 1, 1, 2, 1]
+    assert [len(f.masks[0].candidates) for f in (results[0], results[1], results[5])] == [2, 3, 2]
+    assert results[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
+    assert results[3] == near(models["mlm"].next_sentence("Ann", "lives"), 1e-5)
+    assert results[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
 
 
-def test_a_bad_question_does_not_fail_its_neighbours(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models)
+def test_invalid_request_does_not_fail_its_batch(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models)
     texts = [f"{fact} [MASK]" for fact in FACTS]
     texts[5], texts[8] = "nothing is hidden", "word " * 100 + "[MASK]"
-    found = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
-    bad = [n for n, answer in enumerate(found) if isinstance(answer, UserError)]
-    assert bad == [5, 8] and "no mask" in found[5].message and "tokens" in found[8].message
-    for n, answer in enumerate(found):
+    results = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
+    bad = [n for n, answer in enumerate(results) if isinstance(answer, UserError)]
+    assert bad == [5, 8] and "no mask" in results[5].message and "tokens" in results[8].message
+    for n, answer in enumerate(results):
         assert n in bad or answer.text.startswith(FACTS[n]), answer
 
 
-def test_an_error_says_which_input(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models)
-    (found,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
-    assert isinstance(found, UserError) and found.message.startswith("input 2 of 3: no mask")
+def test_error_names_the_invalid_input(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models)
+    (error,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
+    assert isinstance(error, UserError) and error.message.startswith("input 2 of 3: no mask")
 
 
-def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_affects_only_its_request(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
     real = models["mlm"].embed
 
     def embed(texts: list[str], **settings: Any) -> Any:
@@ -118,33 +125,35 @@ def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], m
         return real(texts, **settings)
 
     monkeypatch.setattr(models["mlm"], "embed", embed)
-    found = together(Watched(models), *(("mlm", "embed", (text,), {}) for text in ("Ann", "bomb", "Ben")))
-    assert isinstance(found[1], RuntimeError) and found[0].shape == found[2].shape == (32,)
+    results = together(RecordingBatcher(models), *(("mlm", "embed", (text,), {}) for text in ("Ann", "bomb", "Ben")))
+    assert isinstance(results[1], RuntimeError) and results[0].shape == results[2].shape == (32,)
 
 
-def test_calls_are_bounded_in_tokens_and_kinds_take_turns(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models, Limits(max_batch_tokens=40))
-    found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
-    assert gap(found[0], models["mlm"].embed(FACTS)) <= 1e-5
-    calls = [how for how, _ in batcher.made]
-    assert len(calls) > 4 and calls.index("score") == 2  # not after all vectors
-    assert all(len(items) <= 5 for _, items in batcher.made)
+def test_batches_are_limited_in_tokens_and_methods_alternate(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models, Limits(max_batch_tokens=40))
+    results = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
+    assert gap(results[0], models["mlm"].embed(FACTS)) <= 1e-5
+    calls = [method for method, _ in batcher.recorded_calls]
+    assert len(calls) > 4 and calls.index("score") == 2  # not after all embed requests
+    assert all(len(items) <= 5 for _, items in batcher.recorded_calls)
 
 
-def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -> None:
+def test_sampled_texts_do_not_depend_on_the_batch(models: dict[str, Predictor]) -> None:
     settings = {"do_sample": True, "seed": 3, "max_new_tokens": 6}
     alone = models["gpt"].generate(["Ann", "Ben"], **settings)
-    found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
-    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in found)
-    with pytest.MonkeyPatch.context() as patch:  # as generation_config.json may say
+    results = together(RecordingBatcher(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
+    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in results)
+    with pytest.MonkeyPatch.context() as patch:  # as generation_config.json may request
         patch.setitem(models["gpt"].engine.generation, "do_sample", True)
-        own = {"seed": 3, "max_new_tokens": 6}
-        found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), own) for _ in range(3)))
-    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in found)
+        settings_with_seed = {"seed": 3, "max_new_tokens": 6}
+        results = together(
+            RecordingBatcher(models), *(("gpt", "generate", (["Ann", "Ben"],), settings_with_seed) for _ in range(3))
+        )
+    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in results)
 
 
 @pytest.mark.parametrize(
-    ("limits", "status", "ask"),
+    ("limits", "status", "submit"),
     [
         (Limits(max_inputs=3), 413, lambda b: b.submit("mlm", "embed", FACTS)),
         (Limits(max_request_tokens=50), 413, lambda b: b.submit("mlm", "embed", FACTS)),
@@ -158,24 +167,24 @@ def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -
     ],
     ids=["inputs", "tokens", "score", "beams", "model"],
 )
-def test_too_much_is_refused(models: dict[str, Predictor], limits: Limits, status: int, ask: Callable) -> None:
+def test_requests_over_a_limit_raise(
+    models: dict[str, Predictor], limits: Limits, status: int, submit: Callable
+) -> None:
     with pytest.raises(RequestError) as caught:
-        asyncio.run(ask(Batcher(models, limits, Metrics())))
+        asyncio.run(submit(Batcher(models, limits, Metrics())))
     assert caught.value.status == status and caught.value.expected
 
 
-def test_a_full_line_refuses_and_recovers(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models, Limits(max_queue_tokens=100))
-    found = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
-    refused = [a for a in found if isinstance(a, RequestError)]
+def test_full_queue_rejects_requests_and_recovers(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models, Limits(max_queue_tokens=100))
+    results = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
+    refused = [a for a in results if isinstance(a, RequestError)]
     assert 0 < len(refused) < 40 and all(a.status == 429 and a.headers["retry-after"] for a in refused)
     assert batcher.pending_tokens == 0
     assert asyncio.run(batcher.submit("mlm", "embed", "Ann")).shape == (32,)
 
 
-def test_an_answer_that_takes_too_long_is_given_up(
-    models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_request_times_out(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
     opened = threading.Event()
     monkeypatch.setattr(models["mlm"], "embed", lambda texts, **_: opened.wait(60) and [np.zeros(32)] * len(texts))
     app = make_app(models, limits=Limits(request_timeout=0.2))
@@ -191,30 +200,30 @@ def test_an_answer_that_takes_too_long_is_given_up(
     assert answer.status_code == 503 and answer.json()["error"]["code"] == "timeout"
 
 
-def test_what_nobody_waits_for_is_not_computed(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models)
+def test_cancelled_pending_requests_are_not_computed(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models)
 
     async def main() -> None:
         first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
-        gone, kept = (asyncio.ensure_future(batcher.submit("mlm", "embed", text)) for text in ("gone", "kept"))
+        cancelled, kept = (asyncio.ensure_future(batcher.submit("mlm", "embed", text)) for text in ("gone", "kept"))
         await asyncio.sleep(0.05)
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0)
         batcher.open.set()
         await asyncio.gather(first, kept)
 
     asyncio.run(main())
-    assert [items for _, items in batcher.made] == [["first"], ["kept"]]
+    assert [items for _, items in batcher.recorded_calls] == [["first"], ["kept"]]
 
 
-def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models)
+def test_event_loop_is_not_blocked_by_a_forward_pass(models: dict[str, Predictor]) -> None:
+    batcher = RecordingBatcher(models)
 
     async def main() -> int:
-        asking = asyncio.ensure_future(batcher.submit("mlm", "embed", "Ann"))
+        request = asyncio.ensure_future(batcher.submit("mlm", "embed", "Ann"))
         ticks = 0
-        while not asking.done():
+        while not request.done():
             await asyncio.sleep(0.01)
             ticks += 1
             if ticks == 10:
@@ -224,13 +233,13 @@ def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -
     assert asyncio.run(main()) >= 10
 
 
-def watch_turns(models: dict[str, Predictor], batcher: Batcher, began: threading.Event) -> list[int]:
-    """Forward passes of 20 ms and more, and the threads that asked for them."""
+def record_forward_passes(models: dict[str, Predictor], batcher: Batcher, started: threading.Event) -> list[int]:
+    """Make every forward pass take at least 20 ms, and record the threads that ran one."""
     log: list[int] = []
 
     def take() -> AbstractContextManager[None]:
         log.append(threading.get_ident())
-        began.set()
+        started.set()
         time.sleep(0.02)
         return batcher.lock.acquire()
 
@@ -239,38 +248,38 @@ def watch_turns(models: dict[str, Predictor], batcher: Batcher, began: threading
     return log
 
 
-LONG = {"max_new_tokens": 50, "min_new_tokens": 50}  # a forward pass for each
+LONG = {"max_new_tokens": 50, "min_new_tokens": 50}  # one forward pass per token
 
 
-def test_a_long_question_does_not_hold_up_a_short_one(models: dict[str, Predictor]) -> None:
+def test_long_request_does_not_block_a_short_one(models: dict[str, Predictor]) -> None:
     batcher = Batcher(models, Limits(max_batch_tokens=40), Metrics())
     batcher.long_call_seconds = 0.05
-    began = threading.Event()
-    log = watch_turns(models, batcher, began)
+    started = threading.Event()
+    log = record_forward_passes(models, batcher, started)
 
     async def main() -> None:
         long = [asyncio.ensure_future(batcher.submit("gpt", "generate", "Ann", **LONG)) for _ in range(NUM_WORKERS + 2)]
-        await asyncio.to_thread(began.wait, 30)
-        await asyncio.sleep(0.3)  # by now, as many long ones as may compute do
+        await asyncio.to_thread(started.wait, 30)
+        await asyncio.sleep(0.3)  # by now the maximum number of long requests is running
         for text in ("Ben", "Cid"):
             assert (await batcher.submit("mlm", "embed", text)).shape == (32,)
         assert not any(question.done() for question in long)
         assert len(batcher.running) == NUM_WORKERS - 1 and len(set(log)) == NUM_WORKERS
-        found = await asyncio.gather(*long)
-        assert all(answer.generated_text == models["gpt"].generate("Ann", **LONG).generated_text for answer in found)
+        results = await asyncio.gather(*long)
+        assert all(answer.generated_text == models["gpt"].generate("Ann", **LONG).generated_text for answer in results)
 
     asyncio.run(main())
     assert batcher.pending_tokens == 0 and not batcher.running
 
 
-def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -> None:
+def test_cancelled_running_request_is_aborted(models: dict[str, Predictor]) -> None:
     batcher = Batcher(models, DEFAULT, Metrics())
-    began = threading.Event()
-    log = watch_turns(models, batcher, began)
+    started = threading.Event()
+    log = record_forward_passes(models, batcher, started)
 
     async def main() -> None:
         long = asyncio.ensure_future(batcher.submit("gpt", "generate", "Ann", **LONG))
-        await asyncio.to_thread(began.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         long.cancel()
         await asyncio.gather(long, return_exceptions=True)
         while batcher.running:
@@ -280,10 +289,10 @@ def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -
     assert 0 < len(log) < 50 and batcher.pending_tokens == 0
 
 
-def test_a_turn_is_given_back_by_what_fails_in_it(
+def test_lock_is_released_after_a_failed_forward_pass(
     models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batcher = Watched(models)
+    batcher = RecordingBatcher(models)
     real = models["mlm"].model.encode
 
     def encode(batch: Any, *more: Any) -> Any:
@@ -292,13 +301,13 @@ def test_a_turn_is_given_back_by_what_fails_in_it(
         return real(batch, *more)
 
     monkeypatch.setattr(models["mlm"].model, "encode", encode)
-    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
-    assert all(vector.shape == (32,) for vector in found)  # halved, until each was alone
-    with batcher.lock.acquire():  # nobody holds it
+    results = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
+    assert all(vector.shape == (32,) for vector in results)  # the batch was halved until each item was alone
+    with batcher.lock.acquire():  # the lock is free
         assert not batcher.lock._queue
 
 
-def test_turns_are_taken_one_at_a_time_in_the_order_asked() -> None:
+def test_lock_is_exclusive_and_first_come_first_served() -> None:
     turns, order, inside = FairLock(), [], []
 
     def work(number: int) -> None:

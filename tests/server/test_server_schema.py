@@ -1,4 +1,4 @@
-"""schemathesis makes requests of its own from /openapi.json, right and wrong ones: none may end in a 5xx."""
+"""schemathesis generates valid and invalid requests from /openapi.json; none may cause a 5xx response."""
 
 import json
 import subprocess
@@ -18,12 +18,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     decoder = base_model(root / "gpt", "gpt2-mini", ("lm",))
     for name in ROWS:
         task_model(root / name, decoder if name == "generate" else encoder, name)
-    with server(*(str(root / name) for name in ("mlm", "gpt", *ROWS))) as found:
-        yield found
+    with server(*(str(root / name) for name in ("mlm", "gpt", *ROWS))) as instance:
+        yield instance
 
 
 def statuses(running: Server) -> dict[str, float]:
-    """Requests answered so far, by status, as /metrics counts them."""
+    """Return the number of responses by status, from /metrics."""
     counts: dict[str, float] = {}
     for line in httpx.get(f"{running.url}/metrics").text.splitlines():
         if line.startswith("unmask_requests_total{"):
@@ -33,9 +33,9 @@ def statuses(running: Server) -> dict[str, float]:
 
 
 def attack(running: Server, examples: int, folder: Path) -> float:
-    """The number of requests."""
+    """Return the number of requests."""
     before = sum(statuses(running).values())
-    found = subprocess.run(
+    result = subprocess.run(
         [
             str(Path(sys.executable).parent / "schemathesis"),
             *("run", f"{running.url}/openapi.json", "--max-examples", str(examples), "--seed", "7", "--no-color"),
@@ -46,29 +46,29 @@ def attack(running: Server, examples: int, folder: Path) -> float:
         text=True,
         cwd=folder,
     )
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     after = statuses(running)
     assert not [status for status in after if status.startswith("5")], after
-    assert {"200", "422"} <= set(after), after  # it found questions to answer, and mistakes
+    assert {"200", "422"} <= set(after), after  # it generated both valid and invalid requests
     assert not running.complained, running.complained
     return sum(after.values()) - before
 
 
-def test_500_requests_end_in_no_fault_of_ours(running: Server, tmp_path: Path) -> None:
+def test_500_requests_cause_no_server_error(running: Server, tmp_path: Path) -> None:
     assert attack(running, 5, tmp_path) >= 500
 
 
 @pytest.mark.slow
-def test_5000_requests_end_in_no_fault_of_ours(running: Server, tmp_path: Path) -> None:
+def test_5000_requests_cause_no_server_error(running: Server, tmp_path: Path) -> None:
     assert attack(running, 250, tmp_path) >= 5000
 
 
-def test_the_description_is_whole(running: Server) -> None:
+def test_openapi_schema_is_complete(running: Server) -> None:
     spec = httpx.get(f"{running.url}/openapi.json").json()
     for path, verbs in spec["paths"].items():
-        for verb, about in verbs.items():
-            assert about["summary"] and about["operationId"] and about["tags"], (path, verb)
-            assert "HTTPValidationError" not in json.dumps(about), path
+        for verb, operation in verbs.items():
+            assert operation["summary"] and operation["operationId"] and operation["tags"], (path, verb)
+            assert "HTTPValidationError" not in json.dumps(operation), path
     assert len({a["operationId"] for verbs in spec["paths"].values() for a in verbs.values()}) == sum(
         len(verbs) for verbs in spec["paths"].values()
     )

@@ -1,4 +1,4 @@
-"""What `unmask serve` and `unmask studio` open."""
+"""Models that `unmask serve` and `unmask studio` load."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import unmask
 from unmask.cli.serving import load_models
 
 
-def test_an_exported_folder_and_a_trained_one_are_served_together(tmp_path: Path) -> None:
+def test_exported_and_trained_models_are_served_together(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "trained", "bert", ("mlm",))
     export = unmask.export(folder, out=tmp_path / "graph")["folder"]
     models = load_models([str(folder), f"small={export}"])

@@ -1,4 +1,4 @@
-"""The page's own server side: its files under a strict policy, what models are asked, and words in both languages."""
+"""The studio backend: static files under a strict CSP, model routes, and translations in both languages."""
 
 import json
 import re
@@ -22,7 +22,7 @@ TEXT = FACTS[0]  # "Ann lives in Rome ."
 
 
 class Page:
-    """The studio's server, asked as the page asks it."""
+    """Client for the studio server that sends the requests of the page."""
 
     def __init__(self, url: str):
         self.client = httpx.Client(base_url=url, timeout=60)
@@ -57,7 +57,7 @@ def page(models: Path) -> Iterator[Page]:
 # ------------------------------------------------------------------------------------------------------------ files
 
 
-def test_the_page_and_all_its_parts_are_served_under_a_strict_policy(page: Page) -> None:
+def test_page_and_assets_are_served_with_a_strict_csp(page: Page) -> None:
     html = page.get("/")
     assert html.status_code == 200 and html.headers["content-type"].startswith("text/html")
     policy = html.headers["content-security-policy"]
@@ -70,11 +70,11 @@ def test_the_page_and_all_its_parts_are_served_under_a_strict_policy(page: Page)
 
 
 @pytest.mark.parametrize("name", ["../routes.py", "..%2froutes.py", "%2e%2e/routes.py", "nothing.js", "..", "a%00b"])
-def test_nothing_else_is_served(page: Page, name: str) -> None:
+def test_other_files_are_not_served(page: Page, name: str) -> None:
     assert page.get(f"/studio/page/{name}").status_code == 404
 
 
-def test_the_page_has_no_inline_script_style_or_handler() -> None:
+def test_page_has_no_inline_script_style_or_handler() -> None:
     html = (PAGE / "index.html").read_text("utf-8")
     assert not re.search(r"<style|\son\w+=|style=|javascript:|<script(?![^>]*\bsrc=)|https?://(?!www\.w3\.org)", html)
     for path in PAGE.glob("*.js"):
@@ -84,7 +84,7 @@ def test_the_page_has_no_inline_script_style_or_handler() -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------------------ words
+# ------------------------------------------------------------------------------------------------------- translations
 
 
 def table(language: str) -> dict[str, str]:
@@ -92,36 +92,36 @@ def table(language: str) -> dict[str, str]:
     return json.loads(text[text.index("{") :].rstrip().removesuffix(";"))
 
 
-def test_both_languages_have_the_same_words_with_the_same_places() -> None:
+def test_both_languages_have_the_same_keys_and_placeholders() -> None:
     english, chinese = table("en"), table("zh")
     assert list(english) == list(chinese)
     for key, text in english.items():
         assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", chinese[key])), key
-    alike = [
+    untranslated = [
         key for key, text in chinese.items() if re.search("[a-z]{4}", text) and not re.search("[\u4e00-\u9fff]", text)
     ]
-    assert set(alike) <= {"switch.language", "keys.send", "look.value"}
+    assert set(untranslated) <= {"switch.language", "keys.send", "look.value"}
 
 
-def test_every_word_of_the_table_is_used_and_every_used_one_is_there() -> None:
+def test_translation_keys_are_all_used_and_all_defined() -> None:
     code = "".join(path.read_text("utf-8") for path in PAGE.glob("*.js") if path.stem not in ("en", "zh"))
-    known = table("en")
+    keys = table("en")
     plain = set(re.findall(r"\bt\(\s*\"([\w.]+)\"", code)) | set(re.findall(r"\"(look\.(?:pseudo|perplexity))\"", code))
     plain |= {f"{key}.example" for key in re.findall(r"\bexample\(\s*\"([\w.]+)\"", code)}
-    assert plain <= set(known), plain - set(known)
-    made = [
+    assert plain <= set(keys), plain - set(keys)
+    dynamic = [
         re.sub(r"\$\{[^}]*\}", r"[\\w.]+", pattern.replace(".", r"\."))
         for pattern in re.findall(r"t\(\s*`([^`]+)`", code)
         + [f"{key}.example" for key in re.findall(r"\bexample\(\s*`([^`]+)`", code)]
     ]
-    unused = [key for key in known if key not in plain and not any(re.fullmatch(pattern, key) for pattern in made)]
+    unused = [key for key in keys if key not in plain and not any(re.fullmatch(pattern, key) for pattern in dynamic)]
     assert not unused
 
 
-# ------------------------------------------------------------------------------------------------------- questions
+# ------------------------------------------------------------------------------------------------------------- models
 
 
-def test_models_say_what_they_can_do(page: Page) -> None:
+def test_models_list_their_capabilities(page: Page) -> None:
     mlm, gpt = page.get("/studio/models").json()
     assert (
         "fill" in mlm["methods"]
@@ -133,25 +133,27 @@ def test_models_say_what_they_can_do(page: Page) -> None:
     )
 
 
-def test_fill_alone_and_jointly(page: Page) -> None:
-    found = page.ask("fill", text="Ann [MASK] in [MASK] .", top_k=3, num_beams=4)
-    assert [len(mask["candidates"]) for mask in found["masks"]] == [3, 3] and 1 <= len(found["joint"]) <= 4
+def test_fill_masks_independently_and_with_beam_search(page: Page) -> None:
+    response = page.ask("fill", text="Ann [MASK] in [MASK] .", top_k=3, num_beams=4)
+    assert [len(mask["candidates"]) for mask in response["masks"]] == [3, 3] and 1 <= len(response["joint"]) <= 4
 
 
-def test_attention_comes_as_bytes(page: Page) -> None:
+def test_attention_is_returned_as_bytes(page: Page) -> None:
     import base64
 
-    found = page.ask("attention", text=TEXT)
-    layers, heads, size, _ = found["shape"]
-    shades = np.frombuffer(base64.b64decode(found["shades"]), np.uint8).reshape(found["shape"])
-    assert (layers, heads) == (2, 2) and size == len(found["tokens"])
+    response = page.ask("attention", text=TEXT)
+    layers, heads, size, _ = response["shape"]
+    shades = np.frombuffer(base64.b64decode(response["shades"]), np.uint8).reshape(response["shape"])
+    assert (layers, heads) == (2, 2) and size == len(response["tokens"])
     assert np.abs(shades.sum(-1) / 255 - 1).max() < size / 255
 
 
-def test_a_word_in_many_sentences(page: Page) -> None:
+def test_embeddings_of_a_word_in_many_sentences(page: Page) -> None:
     texts = [f"{name} lives in Rome ." for name in ("Ann", "Ben", "Cleo")]
-    found = page.ask("word", word="LIVES", sentences=[texts[0], "nothing of it", *texts[1:]], layer=1)
-    assert [place["number"] for place in found["occurrences"]] == [0, 2, 3] and np.array(found["points"]).shape == (
+    response = page.ask("word", word="LIVES", sentences=[texts[0], "nothing of it", *texts[1:]], layer=1)
+    assert [occurrence["number"] for occurrence in response["occurrences"]] == [0, 2, 3] and np.array(
+        response["points"]
+    ).shape == (
         3,
         2,
     )
@@ -159,21 +161,21 @@ def test_a_word_in_many_sentences(page: Page) -> None:
     assert few.status_code == 422 and "occurs 2 times" in few.json()["error"]["message"]
 
 
-def test_similarities_of_sentences(page: Page) -> None:
-    found = np.array(page.ask("similarity", sentences=FACTS[:2])["similarity"])
-    assert found.shape == (2, 2) and gap(np.diag(found), 1) <= 1e-5
+def test_sentence_similarities(page: Page) -> None:
+    similarity = np.array(page.ask("similarity", sentences=FACTS[:2])["similarity"])
+    assert similarity.shape == (2, 2) and gap(np.diag(similarity), 1) <= 1e-5
 
 
-def test_a_task_that_the_model_has_not_learnt_is_said_in_its_own_words(page: Page) -> None:
+def test_unsupported_task_returns_the_error_of_the_model(page: Page) -> None:
     answer = page.post("task", record={"text": TEXT})
     assert answer.status_code == 422
     error = answer.json()["error"]
     assert "not fine-tuned" in error["message"] and "unmask finetune" in error["hint"]
 
 
-def test_a_causal_model_writes(page: Page) -> None:
-    found = page.ask("task", model="gpt", method="generate", record={"text": "Ann lives"}, length=4)
-    assert found["text"] == "Ann lives" and len(found["tokens"]) <= 4
+def test_causal_model_generates(page: Page) -> None:
+    response = page.ask("task", model="gpt", method="generate", record={"text": "Ann lives"}, length=4)
+    assert response["text"] == "Ann lives" and len(response["tokens"]) <= 4
 
 
 @pytest.mark.parametrize(
@@ -196,19 +198,19 @@ def test_a_causal_model_writes(page: Page) -> None:
     ],
     ids=range(14),
 )
-def test_bad_questions_are_refused(page: Page, path: str, body: dict[str, Any]) -> None:
+def test_invalid_requests_are_rejected(page: Page, path: str, body: dict[str, Any]) -> None:
     answer = page.post(path, **body)
     assert answer.status_code == 422, answer.text
     assert answer.json()["error"]["message"]
 
 
-def test_an_unknown_model_is_said(page: Page) -> None:
+def test_unknown_model_is_reported(page: Page) -> None:
     for path, body in (("fill", {"text": "[MASK]"}), ("word", {"word": "a", "sentences": ["a a"]})):
         answer = page.post(path, **({"model": "nothing"} | body))
         assert answer.status_code == 404 and "nothing" in answer.json()["error"]["message"]
 
 
-def test_without_runs_the_view_says_how_to_have_them(page: Page) -> None:
+def test_missing_runs_folder_suggests_a_command(page: Page) -> None:
     bare = TestClient(make_app({}, allowed_hosts=None))
     assert bare.get("/studio/runs").json()["error"]["hint"] == "unmask studio runs/"
     assert bare.get("/studio/models").json() == []
@@ -216,9 +218,9 @@ def test_without_runs_the_view_says_how_to_have_them(page: Page) -> None:
     assert page.get("/studio/run", name="../x").status_code == 422
 
 
-# --------------------------------------------------------------------------------------------------------- by itself
+# ------------------------------------------------------------------------------------------------------- command line
 
 
-def test_a_folder_that_is_none_is_said_without_a_traceback(tmp_path: Path) -> None:
+def test_invalid_folder_is_reported_without_a_traceback(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["studio", str(tmp_path / "none")])
     assert result.exit_code == 2 and "is not a folder" in result.output

@@ -1,4 +1,4 @@
-"""One run that cannot be read is listed with the reason, and the others are listed as ever: whatever its files hold."""
+"""An unreadable run is listed with the reason and does not affect other runs, whatever its files contain."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from unmask.server.studio.runs import Runs
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
 )
-BROKEN: dict[str, tuple[str, str, str]] = {  # what → file, text, words of the reason
+BROKEN: dict[str, tuple[str, str, str]] = {  # name → file, text, pattern of the reason
     "yaml aliases": ("recipe.yaml", BOMB, "anchors and aliases"),
     "yaml depth": ("recipe.yaml", "[" * 5000, "nested"),
     "yaml size": ("recipe.yaml", "a: " + "x" * 3_000_000, "3,000,003 bytes"),
@@ -33,7 +33,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {  # what → file, text, words of the
     "not UTF-8": ("plan.json", "\udcff", "plan.json"),
     "json size": ("plan.json", '{"a": "' + "x" * (17 << 20) + '"}', "bytes"),
 }
-STRANGE: dict[str, tuple[str, str]] = {  # readable, and of types that nobody expects
+STRANGE: dict[str, tuple[str, str]] = {  # readable, but with unexpected types
     "init_from": ("recipe.yaml", "{start: [1, {a: 2}], task: 3, objective: {a: 1}}"),
     "tasks": ("recipe.yaml", "{1: 2, tasks: [1], task: {kind: [4], train: 5}}"),
     "empty": ("recipe.yaml", ""),
@@ -56,22 +56,22 @@ def listing(root: Path) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in answer.json()["runs"]}
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_run_is_listed_with_the_reason(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_run_is_listed_with_the_reason(tmp_path: Path, case: str) -> None:
     make(tmp_path, "good", [step(1)])
     bad = make(tmp_path, "bad", [step(1)])
-    file, text, words = BROKEN[what]
+    file, text, words = BROKEN[case]
     (bad / file).write_text(text, "utf-8", "surrogateescape")
-    found = listing(tmp_path)
-    assert found["good"]["state"] == "interrupted" and "problem" not in found["good"]
-    assert found["bad"]["state"] == "failed" and words in found["bad"]["problem"]
-    assert str(tmp_path) not in found["bad"]["problem"]  # folders of the machine are nobody's business
+    listed = listing(tmp_path)
+    assert listed["good"]["state"] == "interrupted" and "problem" not in listed["good"]
+    assert listed["bad"]["state"] == "failed" and words in listed["bad"]["problem"]
+    assert str(tmp_path) not in listed["bad"]["problem"]  # paths of the machine are not disclosed
 
 
-@pytest.mark.parametrize("what", STRANGE)
-def test_strange_values_break_nothing(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("case", STRANGE)
+def test_unexpected_values_do_not_break_the_listing(tmp_path: Path, case: str) -> None:
     make(tmp_path, "good", [step(1)])
-    file, text = STRANGE[what]
+    file, text = STRANGE[case]
     (make(tmp_path, "bad", [step(1)]) / file).write_text(text)
     assert set(listing(tmp_path)) == {"good", "bad"}
     client = TestClient(make_app({}, allowed_hosts=None, runs=tmp_path))
@@ -91,19 +91,19 @@ def test_only_regular_files_are_opened(tmp_path: Path, file: str, kind: str) -> 
         path.mkdir()
     else:
         path.symlink_to("/dev/zero" if kind == "device" else tmp_path / "bad" / "nowhere")
-    found = listing(tmp_path)
-    assert found["good"]["state"] == "interrupted"
-    if (file, kind) != ("recipe.yaml", "folder"):  # which makes it no run
-        assert found["bad"]["state"] == "failed" and file in found["bad"]["problem"]
+    listed = listing(tmp_path)
+    assert listed["good"]["state"] == "interrupted"
+    if (file, kind) != ("recipe.yaml", "folder"):  # then it is not a run
+        assert listed["bad"]["state"] == "failed" and file in listed["bad"]["problem"]
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     root = tmp_path / os.fsdecode(b"root\xff")
     make(root, "good", [step(1)])
     os.rename(make(root, "bad", [step(1)]), os.fsencode(root) + b"/bad\xff")
-    found = listing(root)
-    assert found["good"]["state"] == "interrupted"
-    assert found["bad?"]["state"] == "failed" and "not UTF-8" in found["bad?"]["problem"]
+    listed = listing(root)
+    assert listed["good"]["state"] == "interrupted"
+    assert listed["bad?"]["state"] == "failed" and "not UTF-8" in listed["bad?"]["problem"]
     assert Runs(root).models(9) == []
 
 
@@ -116,16 +116,16 @@ def test_a_lock_and_a_report_that_are_pipes(tmp_path: Path) -> None:
         Runs(tmp_path).report("a")
 
 
-def test_a_huge_log_is_listed_by_its_end(tmp_path: Path) -> None:
+def test_end_of_a_huge_log_is_read(tmp_path: Path) -> None:
     folder = make(tmp_path, "a", [])
     with open(folder / "log.jsonl", "wb") as file:
-        file.truncate(4 << 30)  # sparse: no disk is used
+        file.truncate(4 << 30)  # sparse: uses no disk space
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + json.dumps(step(7)).encode() + b"\n")
     assert Runs(tmp_path).entries()[0]["steps"]["done"] == 7
 
 
-def test_a_recipe_is_written_without_aliases(tmp_path: Path) -> None:
+def test_recipe_is_written_without_yaml_aliases(tmp_path: Path) -> None:
     same = ["text"]
     Recipe.build({"task": {"train": same, "dev": same, "test": same}}).write(tmp_path / "recipe.yaml")
     assert Recipe.read(tmp_path / "recipe.yaml")["task"]["dev"] == ["text"]

@@ -1,4 +1,4 @@
-"""Runs are read while others write them, from where the reader stopped, and nothing outside of their folder is opened."""
+"""Runs are read incrementally while they are being written, and nothing outside of their directory is opened."""
 
 import json
 import os
@@ -35,14 +35,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_every_run_is_listed_with_how_far_it_came(root: Path) -> None:
+def test_every_run_is_listed_with_its_progress(root: Path) -> None:
     make(root, "pretrain/a-1", [step(1, 4.0), step(2, 3.5), {"event": "eval", "step": 2, "loss": 3.0}])
     ended = make(root, "finetune/b-1", [step(9)], task={"name": "classify", "train": ["x.csv"]}, start="runs/a/model")
     (ended / "results.json").write_text('{"task": "classify"}')
     make(root, "pretrain/broken-1", [{"event": "error", "step": 3, "text": "the loss is nan"}])
-    found = {entry["name"]: entry for entry in Runs(root).entries()}
-    assert set(found) == {"pretrain/a-1", "finetune/b-1", "pretrain/broken-1"}
-    first, second, third = found["pretrain/a-1"], found["finetune/b-1"], found["pretrain/broken-1"]
+    entries = {entry["name"]: entry for entry in Runs(root).entries()}
+    assert set(entries) == {"pretrain/a-1", "finetune/b-1", "pretrain/broken-1"}
+    first, second, third = entries["pretrain/a-1"], entries["finetune/b-1"], entries["pretrain/broken-1"]
     assert (first["state"], first["steps"], first["what"]) == ("interrupted", {"done": 2, "total": 10}, "mlm")
     assert first["train"]["loss"] == 3.5 and first["eval"] == {"step": 2, "loss": 3.0}
     assert (second["state"], second["verb"], second["what"]) == ("finished", "finetune", "classify")
@@ -50,7 +50,7 @@ def test_every_run_is_listed_with_how_far_it_came(root: Path) -> None:
     assert third["state"] == "failed" and third["warnings"] == ["the loss is nan"]
 
 
-def test_a_run_in_use_is_running_and_the_list_follows_its_log(root: Path) -> None:
+def test_locked_run_is_running_and_its_entry_follows_the_log(root: Path) -> None:
     folder = make(root, "pretrain/a-1", [step(1)])
     runs = Runs(root)
     with Run(folder).lock():
@@ -60,11 +60,11 @@ def test_a_run_in_use_is_running_and_the_list_follows_its_log(root: Path) -> Non
     assert runs.entries()[0]["state"] == "interrupted"
 
 
-def test_a_log_is_read_on_from_where_it_was(root: Path) -> None:
+def test_log_is_read_from_the_last_offset(root: Path) -> None:
     folder, runs = make(root, "a", [step(1), step(2)]), Runs(root)
     first = runs.log("a")
     assert [e["step"] for e in first["events"]] == [1, 2] and first["fresh"] and not first["more"]
-    write(folder, [step(3)], '{"event": "train", "st')  # a line that is being written
+    write(folder, [step(3)], '{"event": "train", "st')  # an incomplete line
     second = runs.log("a", first["offset"], first["file"])
     assert [e["step"] for e in second["events"]] == [3] and not second["fresh"]
     assert second["offset"] < (folder / "log.jsonl").stat().st_size
@@ -74,23 +74,23 @@ def test_a_log_is_read_on_from_where_it_was(root: Path) -> None:
     assert runs.log("a", third["offset"], third["file"])["events"] == []
 
 
-def test_a_long_log_is_read_in_pieces(root: Path) -> None:
+def test_long_log_is_read_in_chunks(root: Path) -> None:
     line = {"event": "train", "step": 1, "loss": 1.0, "text": "x" * 1000}
     make(root, "a", [line] * 3000)
     runs, sizes, offset, file, more = Runs(root), [], 0, "", True
     while more:
-        found = runs.log("a", offset, file)
-        sizes.append(found["offset"] - offset)
-        offset, file, more = found["offset"], found["file"], found["more"]
+        chunk = runs.log("a", offset, file)
+        sizes.append(chunk["offset"] - offset)
+        offset, file, more = chunk["offset"], chunk["file"], chunk["more"]
     assert max(sizes) <= CHUNK_BYTES and sum(sizes) == (root / "a" / "log.jsonl").stat().st_size
     assert len(sizes) == 4
 
 
-def test_a_resumed_run_is_read_from_its_beginning(root: Path) -> None:
+def test_log_of_a_resumed_run_is_read_from_the_start(root: Path) -> None:
     folder, runs = make(root, "a", [step(n) for n in range(1, 9)]), Runs(root)
     before = runs.log("a")
     Run(folder).truncate_log(3)
-    write(folder, [step(n, 9.0) for n in range(4, 20)])  # longer than it was: the size alone would not tell
+    write(folder, [step(n, 9.0) for n in range(4, 20)])  # longer than before, so the size alone is not enough
     after = runs.log("a", before["offset"], before["file"])
     assert after["fresh"] and [e["step"] for e in after["events"]] == list(range(1, 20))
 
@@ -100,18 +100,18 @@ def test_a_resumed_run_is_read_from_its_beginning(root: Path) -> None:
     ["../secret", "a/../../secret", "/etc", "link", "a/../link", "nothing", "", ".", "a\0b", "x" * 900, "~", "a/model"],
     ids=lambda name: name.replace("\0", "NUL")[:20] or "empty",
 )
-def test_no_name_leads_out(root: Path, name: str) -> None:
+def test_run_names_cannot_escape_the_folder(root: Path, name: str) -> None:
     make(root, "a", [step(1)])
     make(root.parent, "secret", [step(1)])
     (root / "link").symlink_to(root.parent / "secret")
     runs = Runs(root)
     assert [entry["name"] for entry in runs.entries()] == ["a"]
-    for ask in (runs.details, runs.log, runs.batch, runs.report):
+    for read in (runs.details, runs.log, runs.batch, runs.report):
         with pytest.raises(UserError, match="no run"):
-            ask(name)
+            read(name)
 
 
-def test_a_file_that_is_a_link_out_is_refused(root: Path) -> None:
+def test_symlink_out_of_the_folder_raises(root: Path) -> None:
     folder = make(root, "a", [step(1)])
     secret = root.parent / "secret.txt"
     secret.write_text('{"event": "train", "step": 7}\n')
@@ -119,35 +119,35 @@ def test_a_file_that_is_a_link_out_is_refused(root: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(secret)
     runs = Runs(root)
-    for ask in (runs.log, runs.report, runs.details):
+    for read in (runs.log, runs.report, runs.details):
         with pytest.raises(UserError, match="leads out"):
-            ask("a")
+            read("a")
     assert "leads out" in runs.entries()[0]["problem"]
 
 
-def test_folders_without_end_and_broken_ones_are_passed_over(root: Path) -> None:
+def test_symlink_loops_are_skipped_and_broken_runs_listed_as_failed(root: Path) -> None:
     make(root, "a", [step(1)])
     (root / "loop").symlink_to(root / "loop")
     (root / "up").symlink_to(root)
     (root / "bad").mkdir()
     (root / "bad" / "recipe.yaml").write_text("[1, 2")
-    found = {entry["name"]: entry["state"] for entry in Runs(root).entries()}
-    assert found["a"] == "interrupted" and found["bad"] == "failed"
+    states = {entry["name"]: entry["state"] for entry in Runs(root).entries()}
+    assert states["a"] == "interrupted" and states["bad"] == "failed"
 
 
-def test_two_runs_differ_in_their_settings(root: Path) -> None:
+def test_compare_lists_different_settings(root: Path) -> None:
     make(root, "a", [], train={"lr": 0.1, "batch_size": 8})
     make(root, "b", [], train={"lr": 0.2, "batch_size": 8}, seed=3)
-    found = {row["key"]: (row["a"], row["b"]) for row in Runs(root).compare("a", "b")}
-    assert found == {"train.lr": (0.1, 0.2), "seed": (0, 3)}
+    differences = {row["key"]: (row["a"], row["b"]) for row in Runs(root).compare("a", "b")}
+    assert differences == {"train.lr": (0.1, 0.2), "seed": (0, 3)}
 
 
-def test_a_folder_that_is_none_is_a_mistake(tmp_path: Path) -> None:
+def test_missing_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a folder"):
         Runs(tmp_path / "nothing")
 
 
-def test_the_newest_models_are_opened_by_name(root: Path) -> None:
+def test_newest_models_are_listed_by_name(root: Path) -> None:
     for number, name in enumerate(["pretrain/a-1", "pretrain/a b", "tune/a-1", "unfinished"]):
         folder = make(root, name, [{"event": "end", "step": 10}] if name != "unfinished" else [step(1)])
         (folder / "model").mkdir()
@@ -167,14 +167,14 @@ def test_a_run_is_listed_with_its_score_on_test_or_dev(root: Path) -> None:
         "none": {"metric": "f1", "test": {"f1": None}},
     }.items():
         (make(root, name, [step(9)], task={"name": "classify"}) / "results.json").write_text(json.dumps(results))
-    found = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
-    assert found["both"] == {"split": "test", "metric": "accuracy", "value": 0.75}
-    assert found["dev"] == {"split": "dev", "metric": "f1", "value": 0.5}
-    assert found["odd"] is None and found["none"] is None
+    scores = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
+    assert scores["both"] == {"split": "test", "metric": "accuracy", "value": 0.75}
+    assert scores["dev"] == {"split": "dev", "metric": "f1", "value": 0.5}
+    assert scores["odd"] is None and scores["none"] is None
 
 
-def test_of_the_newest_run_the_best_model_is_first(root: Path) -> None:
-    """A quickstart is one run of several parts; the one that was written last need not be the best."""
+def test_best_model_of_the_newest_run_is_first(root: Path) -> None:
+    """A quickstart is one run with several parts; the last one written is not always the best."""
     scores = {"finetune/old": 0.99, "quickstart-1/pretrain": None, "quickstart-1/good": 0.9, "quickstart-1/bad": 0.6}
     for number, (name, score) in enumerate(scores.items()):
         folder = make(root, name, [{"event": "end", "step": 10}])
@@ -190,7 +190,7 @@ def test_of_the_newest_run_the_best_model_is_first(root: Path) -> None:
     assert names == ["good", "bad", "pretrain", "old"]
 
 
-def test_the_rows_of_a_real_run(store: Any, root: Path) -> None:
+def test_details_and_batch_of_a_real_run(store: Any, root: Path) -> None:
     run = api.pretrain(
         store.path,
         preset="bert-tiny",
@@ -201,8 +201,8 @@ def test_the_rows_of_a_real_run(store: Any, root: Path) -> None:
         overrides=["model.layers=1"],
     )
     runs = Runs(root)
-    found = runs.batch("a")
-    assert len(found["rows"]) == 4 and any(part["state"] == "masked" for row in found["rows"] for part in row["parts"])
+    batch = runs.batch("a")
+    assert len(batch["rows"]) == 4 and any(part["state"] == "masked" for row in batch["rows"] for part in row["parts"])
     details = runs.details("a")
     assert details["state"] == "finished" and details["batch"] and details["recipe"]["preset"] == "bert-tiny"
     assert b"<html" in runs.report("a")

@@ -1,4 +1,5 @@
-"""Answers as spans: rows, labels, loss and logits as transformers', windows, places in the raw text, no answer, and the whole way of a run."""
+"""Extractive question answering: encoding, labels, loss and logits as in transformers, windows, offsets in the raw
+text, no-answer, and an end-to-end run."""
 
 import json
 from pathlib import Path
@@ -55,13 +56,13 @@ def record(question: str, context: str, text: str = "", **more: Any) -> dict[str
     } | more
 
 
-def perfect(task: Answer, r: dict[str, Any], sure: float = 9.0) -> list[dict[str, Any]]:
-    """The answer to a model that gives what the labels say."""
+def perfect(task: Answer, r: dict[str, Any], logit: float = 9.0) -> list[dict[str, Any]]:
+    """Decode the output of a model that predicts exactly the labels."""
     rows = task.encode(r)
     values = []
     for row in rows:
         logits = np.zeros((len(row), 2), np.float32)
-        logits[row.labels["start.targets"][0], 0] = logits[row.labels["end.targets"][0], 1] = sure
+        logits[row.labels["start.targets"][0], 0] = logits[row.labels["end.targets"][0], 1] = logit
         values.append(logits)
     return task.decode(Outputs(values, rows, np.zeros(len(rows), int)))
 
@@ -92,7 +93,7 @@ def test_rows_windows_and_labels() -> None:
     assert all(int(row.labels["start.targets"][0]) == int(row.labels["end.targets"][0]) == 0 for row in none)
 
 
-def test_windows_are_those_of_the_tokenizers_library() -> None:
+def test_windows_match_the_tokenizers_library() -> None:
     tokenizer = tokenizer_of()
     context, question = "Ann went to Paris and came back. " * 9, "Where did Ann go?"
     rows = task_of(tokenizer, 40, doc_stride=8).encode(record(question, context))
@@ -101,7 +102,7 @@ def test_windows_are_those_of_the_tokenizers_library() -> None:
     assert [row.input_ids.tolist() for row in rows] == [e.ids for e in (theirs, *theirs.overflowing)]
 
 
-def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
+def test_long_questions_are_truncated_with_a_note_and_contexts_follow_overflow() -> None:
     task = task_of(tokenizer_of(), 32)
     rows = task.encode(record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))
     assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.note_lines()[0]
@@ -114,7 +115,7 @@ def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
 @pytest.mark.parametrize("cased", [True, False])
-def test_places_are_characters_of_the_raw_text(kind: str, cased: bool) -> None:
+def test_offsets_refer_to_the_raw_text(kind: str, cased: bool) -> None:
     tokenizer = tokenizer_of(kind, lowercase=not cased)
     task = task_of(tokenizer, 96, max_answer_length=40, doc_stride=16)
     for context, answers in {
@@ -133,7 +134,7 @@ def test_places_are_characters_of_the_raw_text(kind: str, cased: bool) -> None:
             (answer,) = perfect(task, r)
             start, end = answer["start"], answer["end"]
             assert context[start:end] == answer["answer"] and answer["answer"].strip() == answer["answer"]
-            # a tokenizer whose pieces cross an edge cannot give the span itself: then it is the smallest around it
+            # a tokenizer whose tokens cross a span boundary gives the smallest enclosing span
             if answer["answer"] != text:
                 assert start <= context.index(text) and end >= context.index(text) + len(text)
                 assert kind in ("wordpiece", "bpe", "unigram")
@@ -141,35 +142,36 @@ def test_places_are_characters_of_the_raw_text(kind: str, cased: bool) -> None:
                 assert answer["answer"] == text
 
 
-# ------------------------------------------------------------------------------------------------------------- answers
+# --------------------------------------------------------------------------------------------------------- predictions
 
 
 def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
     rows = task.encode(record("Who?", context), labeled=False)
     assert len(rows) == len(logits)
     full = []
-    for row, given in zip(rows, logits):
+    for row, context_logits in zip(rows, logits):
         values = np.full((len(row), 2), -5.0, np.float32)
-        values[0] = given[0]
-        values[row.metadata.first_position : row.metadata.first_position + len(given) - 1] = given[1:]
+        values[0] = context_logits[0]
+        first = row.metadata.first_position
+        values[first : first + len(context_logits) - 1] = context_logits[1:]
         full.append(values)
     return Outputs(full, rows, np.zeros(len(rows), int))
 
 
-def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
+def test_no_answer_uses_the_threshold_and_the_smallest_null_score() -> None:
     task = task_of(tokenizer_of("char"), 64, max_answer_length=2)
-    given = np.full((5, 2), -3.0)
-    given[0], given[1, 0], given[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
-    (answer,) = task.decode(outputs_of(task, "abcd", [given]))
+    logits = np.full((5, 2), -3.0)
+    logits[0], logits[1, 0], logits[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
+    (answer,) = task.decode(outputs_of(task, "abcd", [logits]))
     assert (answer["answer"], answer["start"], answer["end"]) == ("", None, None)
     assert answer["score"] == pytest.approx(-0.5) and answer["candidates"][0]["answer"] == "ab"
     assert 0.5 < answer["probability"] < 1 and len(answer["candidates"]) == 3
     task.task_state["threshold"] = 0.5
-    assert task.decode(outputs_of(task, "abcd", [given]))[0]["answer"] == "ab"
+    assert task.decode(outputs_of(task, "abcd", [logits]))[0]["answer"] == "ab"
     task.task_state["threshold"] = None  # never
-    (answer,) = task.decode(outputs_of(task, "abcd", [given]))
-    shares = np.exp([given[1 + s, 0] + given[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
-    assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(shares.max() / shares.sum())
+    (answer,) = task.decode(outputs_of(task, "abcd", [logits]))
+    exp_scores = np.exp([logits[1 + s, 0] + logits[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
+    assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(exp_scores.max() / exp_scores.sum())
     short = task_of(tokenizer_of("char"), 12, max_answer_length=2, doc_stride=1)
     rows = short.encode(record("Who?", "abcdefgh"), labeled=False)
     values = [np.zeros((len(row), 2), np.float32) for row in rows]
@@ -187,7 +189,7 @@ def test_a_context_without_tokens_has_no_answer() -> None:
     json.dumps(answer, allow_nan=False)
 
 
-def test_the_threshold_is_tuned_on_both_kinds() -> None:
+def test_threshold_is_tuned_on_answerable_and_unanswerable_questions() -> None:
     task = task_of(tokenizer_of("char"), 64)
     records, rows, values = [], [], []
     for n in range(20):
@@ -195,7 +197,7 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
         (row,) = task.encode(r)
         logits = np.zeros((len(row), 2), np.float32)
         first = row.metadata.first_position + 1
-        logits[first] = 5 if n % 2 else 4.5  # both say "b", the answerable ones a little surer
+        logits[first] = 5 if n % 2 else 4.5  # all predict "b", the answerable ones with slightly higher scores
         logits[0] = 6
         records.append(r)
         rows.append(row)
@@ -208,36 +210,40 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
     assert task.task_state["threshold"] == after["best_f1_thresh"] == pytest.approx(2.0)
     assert after["NoAns_exact"] == after["HasAns_exact"] == 1.0
     task.task_state["threshold"] = 0.25
-    task.task_state |= task.calibrate(outputs, [records[1]] * 20)  # a dev set of one kind says nothing
+    task.task_state |= task.calibrate(
+        outputs, [records[1]] * 20
+    )  # a dev set with one kind only cannot tune the threshold
     assert task.task_state["threshold"] == 0.25
 
 
-def test_what_is_learnt_from_the_records() -> None:
+def test_task_state_is_fitted_on_the_records() -> None:
     config = preset("bert-tiny", vocab_size=50)
-    some, none = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
-    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some]).task_state["threshold"] is None
-    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some, none]).task_state["none"]
+    answerable, unanswerable = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
+    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [answerable]).task_state["threshold"] is None
+    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [answerable, unanswerable]).task_state["none"]
     forced = Recipe.build({}, ["task.answer.allow_no_answer=no"])
-    assert not Answer.fit_state(FitContext(forced, config, tokenizer_of()), [some, none]).task_state["none"]
+    assert not Answer.fit_state(FitContext(forced, config, tokenizer_of()), [answerable, unanswerable]).task_state[
+        "none"
+    ]
     task_state = Answer.fit_state(
         FitContext(Recipe(), config, tokenizer_of()), [record("在哪里？", "法国", "法国")]
     ).task_state
     assert task_state["chinese"] and Answer(Recipe(), tokenizer_of(), task_state).spec.metric() == "zh_f1"
 
 
-# ------------------------------------------------------------------------------------------------- beside transformers
+# ---------------------------------------------------------------------------------------- comparison with transformers
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "roberta-mini"])
-def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
     template = {"template": "roberta"} if name.startswith("roberta") else {}
     tokenizer = tokenizer_of("bpe" if template else "wordpiece", **template)
     config = preset(name, vocab_size=tokenizer.size, **SHAPE, **tokenizer.config_ids())
     model = Model(config, ("answer",)).init(0)
     task = task_of(tokenizer, 40, doc_stride=8)
     hf.save(model, tmp_path, tokenizer)
-    theirs, found = AutoModelForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     contexts = [
         (f"{n} went to {p} and came back. Nobody else was there. " * k, p)
         for n, p, k in zip(NAMES, PLACES, (1, 3, 2, 1))
@@ -246,18 +252,18 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
         record("Who?", contexts[0][0])
     ]
     rows = [row for r in records for row in task.encode(r)]
-    if template:  # transformers gives padding other positions: compare rows without
+    if template:  # transformers assigns different positions to padding, so compare rows without padding
         rows = [row for row in rows if len(row) == 40]
     batch = collate(rows, tokenizer.pad)
-    there = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    assert rows and bool(there.all()) == bool(template)
+    mask = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    assert rows and bool(mask.all()) == bool(template)
     objective = objective_of(task)
     counts, terms = objective.target_counts(batch), objective.loss(model, batch)
     loss = sum(objective.weights[k] * float(total.detach()) / counts[k] for k, (total, _) in terms.items())
     theirs.eval()
 
-    def given(batch: Any, there: torch.Tensor) -> Any:
-        inputs = {"input_ids": batch.input_ids, "attention_mask": there.long()}
+    def reference_outputs(batch: Any, mask: torch.Tensor) -> Any:
+        inputs = {"input_ids": batch.input_ids, "attention_mask": mask.long()}
         if config.segments > 1 and batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
         return theirs(
@@ -265,15 +271,15 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
         )
 
     with torch.no_grad():
-        out, ours = given(batch, there), task.forward(model.eval(), batch)
-        alone = [collate([row], tokenizer.pad) for row in rows]  # their softmax has padding in it
-        wanted = np.mean([float(given(row, torch.ones_like(row.input_ids)).loss) for row in alone])
-    assert loss == near(wanted, 1e-5)
-    assert gap(ours[..., 0][there], out.start_logits[there]) < 1e-4
-    assert gap(ours[..., 1][there], out.end_logits[there]) < 1e-4
+        out, ours = reference_outputs(batch, mask), task.forward(model.eval(), batch)
+        alone = [collate([row], tokenizer.pad) for row in rows]  # their softmax includes padding
+        expected = np.mean([float(reference_outputs(row, torch.ones_like(row.input_ids)).loss) for row in alone])
+    assert loss == near(expected, 1e-5)
+    assert gap(ours[..., 0][mask], out.start_logits[mask]) < 1e-4
+    assert gap(ours[..., 1][mask], out.end_logits[mask]) < 1e-4
 
 
-# ------------------------------------------------------------------------------------------------------ the whole way
+# ---------------------------------------------------------------------------------------------------------- end to end
 
 
 def model_folder(folder: Path, tokenizer: Tokenizer) -> Path:
@@ -296,7 +302,7 @@ def squad_file(path: Path) -> Path:
     return path
 
 
-def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path) -> None:
+def test_saved_model_answers_the_same_in_python_cli_and_transformers(tmp_path: Path) -> None:
     start = model_folder(tmp_path / "start", tokenizer_of())
     train = squad_file(tmp_path / "train.json")
     sets = ["train.layerwise_lr_decay=1.0", "task.patience=0"]
@@ -315,29 +321,29 @@ def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path)
     # the command line
     result = CliRunner().invoke(app, ["predict", str(run.model), question, context, "--json"])
     assert result.exit_code == 0, result.output
-    (told,) = json.loads(result.output)
-    assert {k: told[k] for k in answer} == json.loads(json.dumps(answer))
+    (printed,) = json.loads(result.output)
+    assert {k: printed[k] for k in answer} == json.loads(json.dumps(answer))
     result = CliRunner().invoke(app, ["predict", str(run.model), question, context])
     assert "Where?  →  Paris" in result.output and "characters 12–17" in result.output
     result = CliRunner().invoke(app, ["evaluate", str(run.model), str(train), "--json"])
     assert json.loads(result.output)["best_f1"] == scores["best_f1"]
     # transformers
-    theirs, found = AutoModelForQuestionAnswering.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForQuestionAnswering.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     assert p.task is not None
     (row,) = p.task.encode(record(question, context), labeled=False)
     batch = collate([row], p.tokenizer.pad)
     with torch.no_grad():
         out = theirs.eval()(input_ids=batch.input_ids, token_type_ids=batch.token_type_ids)
     s, e = int(out.start_logits.argmax()), int(out.end_logits.argmax())
-    places = row.metadata.offsets
-    assert context[places[s - row.metadata.first_position][0] : places[e - row.metadata.first_position][1]] == "Paris"
+    offsets = row.metadata.offsets
+    assert context[offsets[s - row.metadata.first_position][0] : offsets[e - row.metadata.first_position][1]] == "Paris"
     null = out.start_logits[0, 0] + out.end_logits[0, 0]
     assert answer["score"] == near(float(out.start_logits[0, s] + out.end_logits[0, e] - null), 1e-4)
 
 
-def test_answers_may_be_as_long_as_those_of_the_training_file(tmp_path: Path) -> None:
-    """Of Chinese characters most answers have more than the 30 tokens that are enough for English."""
+def test_max_answer_length_follows_the_training_file(tmp_path: Path) -> None:
+    """Most answers in Chinese characters have more than the 30 tokens that suffice for English."""
     start = model_folder(tmp_path / "start", tokenizer_of("char"))
     long = "你好世界" * 10
     lines = [
@@ -353,22 +359,24 @@ def test_answers_may_be_as_long_as_those_of_the_training_file(tmp_path: Path) ->
     (answer,) = perfect(task, record("Where?", f"Oslo法国{long}", long))
     assert answer["answer"] == long
 
-    told = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
-    result = CliRunner().invoke(app, [*told, "--set", "task.answer.max_answer_length=7"])
-    said = " ".join(result.output.split())
-    assert result.exit_code == 0 and "8 of 24 answers are longer than task.answer.max_answer_length (7 tokens)" in said
-    assert "--set task.answer.max_answer_length=42" in said
+    command = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
+    result = CliRunner().invoke(app, [*command, "--set", "task.answer.max_answer_length=7"])
+    output = " ".join(result.output.split())
+    assert (
+        result.exit_code == 0 and "8 of 24 answers are longer than task.answer.max_answer_length (7 tokens)" in output
+    )
+    assert "--set task.answer.max_answer_length=42" in output
     task = load(tmp_path / "short").task
     assert isinstance(task, Answer) and task.max_answer_length == 7
-    found = api.doctor(train, model=start, overrides=["task.answer.max_answer_length=7"])["findings"]
-    assert [f["kind"] for f in found if f["kind"] == "answer length"]
+    findings = api.doctor(train, model=start, overrides=["task.answer.max_answer_length=7"])["findings"]
+    assert [f["kind"] for f in findings if f["kind"] == "answer length"]
 
 
-def test_a_folder_that_says_nothing_of_it_gives_answers_of_thirty_tokens() -> None:
+def test_max_answer_length_defaults_to_30_tokens() -> None:
     assert task_of(tokenizer_of()).max_answer_length == 30
 
 
-def test_other_tasks_and_missing_parts_are_refused(tmp_path: Path) -> None:
+def test_other_tasks_and_missing_inputs_raise(tmp_path: Path) -> None:
     tokenizer = tokenizer_of()
     p = Predictor(Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("answer",)).init(0), tokenizer)
     with pytest.raises(UserError, match="not fine-tuned"):
@@ -381,7 +389,7 @@ def test_other_tasks_and_missing_parts_are_refused(tmp_path: Path) -> None:
         p.choose("a", ["b", "c"])
 
 
-def test_a_folder_of_someone_elses_answers(tmp_path: Path) -> None:
+def test_transformers_folder_loads_as_answer_task(tmp_path: Path) -> None:
     tokenizer = tokenizer_of()
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("answer",)).init(0)
     hf.save(model, tmp_path, tokenizer)

@@ -1,4 +1,5 @@
-"""MLM beside a task: a masked copy, a weight, a term in the log; the task's input stays whole, and the head leaves at the end."""
+"""Auxiliary MLM loss of a task: a masked copy of the input, a weight and a logged term. The task's input is
+unmasked, and the MLM head is removed at the end."""
 
 import json
 import shutil
@@ -33,8 +34,8 @@ def sentence(rng: np.random.Generator, label: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with an MLM head, one without, and a file of labels."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with an MLM head, one without, and a labeled file."""
     folder, rng = tmp_path_factory.mktemp("aux"), np.random.default_rng(0)
     tokenizer = Tokenizer.train([" ".join(WORDS)] * 3, TokenizerRecipe(min_frequency=1))
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size}
@@ -45,24 +46,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def task_of(place: Path, weight: float = 0.3) -> tuple[Classify, aux_mlm.WithAuxMLM]:
+def task_of(folder: Path, weight: float = 0.3) -> tuple[Classify, aux_mlm.WithAuxMLM]:
     recipe = Recipe.build({"task": {"aux_mlm": weight}})
     task = Classify(
-        recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "single_label"}
+        recipe, Tokenizer.load(folder / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "single_label"}
     )
-    task.bind(hf.config_of(place / "mlm"))
+    task.bind(hf.config_of(folder / "mlm"))
     objective = aux_mlm.add_aux_mlm(objective_of(task))
     assert isinstance(objective, aux_mlm.WithAuxMLM)
     return task, objective
 
 
-def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
-    task, objective = task_of(place)
+def test_copy_is_masked_and_input_is_not(folder: Path) -> None:
+    task, objective = task_of(folder)
     rng = np.random.default_rng(0)
     rows = [task.encode({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
-    made = [objective.corrupt(row, np.random.default_rng(n), StepConfig(0, 32)) for n, row in enumerate(rows)]
-    assert all(a.input_ids.tolist() == b.input_ids.tolist() for a, b in zip(rows, made))
-    batch = collate(made, task.tokenizer.pad)
+    masked_rows = [objective.corrupt(row, np.random.default_rng(n), StepConfig(0, 32)) for n, row in enumerate(rows)]
+    assert all(a.input_ids.tolist() == b.input_ids.tolist() for a, b in zip(rows, masked_rows))
+    batch = collate(masked_rows, task.tokenizer.pad)
     copy = aux_mlm.masked_copy(batch)
     assert torch.equal(batch.input_ids, collate(rows, task.tokenizer.pad).input_ids)
     at = batch.labels["mlm.positions"]
@@ -72,9 +73,9 @@ def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
     assert (copy.input_ids.view(-1)[at] == task.tokenizer.mask).float().mean() == pytest.approx(0.8, abs=0.15)
 
 
-def test_the_loss_is_the_sum_of_both(place: Path) -> None:
-    task, objective = task_of(place)
-    model = hf.load(place / "mlm", ["classify", "mlm"], {"labels": ("good", "bad")}).model.eval()
+def test_loss_is_the_weighted_sum_of_both(folder: Path) -> None:
+    task, objective = task_of(folder)
+    model = hf.load(folder / "mlm", ["classify", "mlm"], {"labels": ("good", "bad")}).model.eval()
     rng = np.random.default_rng(0)
     rows = [task.encode({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
     batch = collate([objective.corrupt(r, rng, StepConfig(0, 32)) for r in rows], task.tokenizer.pad)
@@ -85,11 +86,11 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
         )
     assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
     assert objective.target_counts(batch) == {name: count for name, (_, count) in terms.items()}
-    wanted = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
-    assert float(terms["mlm"][0]) == pytest.approx(float(wanted), rel=1e-5)
+    expected = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
+    assert float(terms["mlm"][0]) == pytest.approx(float(expected), rel=1e-5)
 
 
-RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_state, a record
+RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_state and a record
     "classify": ({"labels": ["good", "bad"], "target": "single_label"}, {"text": "the film is long", "label": "bad"}),
     "tag": (
         {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"},
@@ -104,15 +105,15 @@ RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_s
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> None:
-    """A record of several rows, too: each has a masked copy of its own."""
+def test_every_supported_task_has_both_losses(name: str, folder: Path) -> None:
+    """Includes records with several rows: each row has its own masked copy."""
     task_state, record = RECORDS[name]
     recipe = Recipe.build({"task": {"aux_mlm": 0.3}})
-    task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **task_state})
-    config = hf.config_of(place / "mlm")
+    task = TASKS[name](recipe, Tokenizer.load(folder / "mlm"), {"length": 32, **task_state})
+    config = hf.config_of(folder / "mlm")
     task.bind(config)
     aux_mlm.check(recipe, config, task.SPEC)
-    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.bound.config_overrides).model.eval()
+    model = hf.load(folder / "mlm", [*task.heads, "mlm"], task.bound.config_overrides).model.eval()
     rows, objective = task.encode(record), aux_mlm.add_aux_mlm(objective_of(task))
     rng = np.random.default_rng(0)
     batch = collate([objective.corrupt(row, rng, StepConfig(0, 32)) for row in rows * 3], task.tokenizer.pad)
@@ -130,32 +131,36 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
     assert "mlm" not in model.heads
 
 
-def finetune(place: Path, out: Path, model: str = "mlm", **more: Any) -> Any:
+def finetune(folder: Path, out: Path, model: str = "mlm", **more: Any) -> Any:
     sets = ["train.layerwise_lr_decay=1", "train.save_steps=3", *more.pop("sets", ())]
     return api.finetune(
-        place / model, train=place / "train.csv", steps=8, batch_size=4, lr=1e-3, out=out, overrides=sets, **more
+        folder / model, train=folder / "train.csv", steps=8, batch_size=4, lr=1e-3, out=out, overrides=sets, **more
     )
 
 
-def test_the_term_is_logged_and_the_saved_model_has_the_task_s_head_only(place: Path, tmp_path: Path) -> None:
-    run = finetune(place, tmp_path / "a", aux_mlm=0.5)
+def test_term_is_logged_and_saved_model_has_only_the_task_head(folder: Path, tmp_path: Path) -> None:
+    run = finetune(folder, tmp_path / "a", aux_mlm=0.5)
     lines = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["event"] == "train"]
     assert all({"mlm", "classify", "loss"} <= set(line) for line in steps)
     assert steps[0]["loss"] == pytest.approx(steps[0]["classify"] + 0.5 * steps[0]["mlm"], rel=1e-5)
     assert not (run.model / "heads.safetensors").exists()
-    theirs, found = transformers.AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
-    assert (
-        not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.id2label == {0: "bad", 1: "good"}
+    theirs, loading_info = transformers.AutoModelForSequenceClassification.from_pretrained(
+        run.model, output_loading_info=True
     )
-    plain = finetune(place, tmp_path / "b")
+    assert (
+        not loading_info["missing_keys"]
+        and not loading_info["unexpected_keys"]
+        and theirs.config.id2label == {0: "bad", 1: "good"}
+    )
+    plain = finetune(folder, tmp_path / "b")
     assert (plain.model / "model.safetensors").read_bytes() != (run.model / "model.safetensors").read_bytes()
-    drawn = finetune(place, tmp_path / "c", "bare", aux_mlm=0.5)
-    assert not (drawn.model / "heads.safetensors").exists()
+    new_head = finetune(folder, tmp_path / "c", "bare", aux_mlm=0.5)
+    assert not (new_head.model / "heads.safetensors").exists()
 
 
-def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = finetune(place, tmp_path / "whole", aux_mlm=0.5)
+def test_resume_is_bit_exact(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = finetune(folder, tmp_path / "whole", aux_mlm=0.5)
     from unmask.train.trainer import Trainer
 
     step = Trainer.step
@@ -168,15 +173,15 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stop)
         with pytest.raises(TrainingInterrupted):
-            finetune(place, tmp_path / "cut", aux_mlm=0.5)
+            finetune(folder, tmp_path / "cut", aux_mlm=0.5)
     last = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
-    assert (last / "model" / "heads.safetensors").exists()  # the MLM head goes on too
+    assert (last / "model" / "heads.safetensors").exists()  # the MLM head is restored too
     run = api.resume(tmp_path / "cut")
     assert (run.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
     shutil.rmtree(tmp_path / "cut")
 
 
-def test_what_cannot_be_is_refused(place: Path) -> None:
+def test_invalid_settings_and_unsupported_models_raise(folder: Path) -> None:
     for text in ("mlm:0.1", -1, "inf", "x", float("nan")):
         with pytest.raises(UserError, match=r"task\.aux_mlm"):
             Recipe.build({"task": {"aux_mlm": text}})
@@ -189,4 +194,4 @@ def test_what_cannot_be_is_refused(place: Path) -> None:
         aux_mlm.check(recipe, preset("gpt2-mini"), Classify.SPEC)
     with pytest.raises(UserError, match="freeze"):
         aux_mlm.check(Recipe.build({"task": {"aux_mlm": 0.1, "freeze": "encoder"}}), preset("bert-tiny"), Classify.SPEC)
-    aux_mlm.check(Recipe(), preset("gpt2-mini"), TASKS["embed"].SPEC)  # nothing is asked for
+    aux_mlm.check(Recipe(), preset("gpt2-mini"), TASKS["embed"].SPEC)  # no error if aux_mlm is not set

@@ -1,4 +1,5 @@
-"""Choosing: every form of a file and its faults, rows that stay together, loss and logits as transformers', the whole way of a run."""
+"""Multiple choice: file formats and their errors, grouped rows, loss and logits as in transformers, and an end-to-
+end run."""
 
 import json
 from pathlib import Path
@@ -36,8 +37,8 @@ SHAPE = {
     "attention_dropout": 0.0,
     "max_positions": 64,
 }
-COLOURS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red"}
-TEXTS = [f"The colour of {a} is {b}. grass snow coal blood green white black red" for a, b in COLOURS.items()] * 4
+COLORS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red"}
+TEXTS = [f"The colour of {a} is {b}. grass snow coal blood green white black red" for a, b in COLORS.items()] * 4
 
 
 def tokenizer_of(**more: Any) -> Tokenizer:
@@ -81,13 +82,13 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_gives_the_same_record(name: str, tmp_path: Path) -> None:
+def test_all_formats_give_the_same_record(name: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path / name, FORMS[name])
     assert not findings and [{k: v for k, v in r.items() if k != "location"} for r in records] == [WANTED]
     assert Choose.SPEC.data_format.matches(open_source(str(tmp_path / name), []))
 
 
-def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -> None:
+def test_context_is_a_separate_field_and_labels_may_be_one_based(tmp_path: Path) -> None:
     (record,), findings = read(tmp_path / "a.jsonl", json.dumps(ROW | {"context": "Sums."}))
     assert not findings and record["context"] == "Sums." and record["text"] == "2 + 2"
     rows = "\n".join(json.dumps(ROW | {"label": n}) for n in (1, 2, 3, 2, 1))
@@ -100,7 +101,7 @@ def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ({"label": 3}, "the label '3' is not one of the 3 choices"),
         ({"label": -1}, "the label '-1' is not one of"),
@@ -116,14 +117,14 @@ def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -
         ({"question": ""}, "no text"),
     ],
 )
-def test_faults_are_found_with_their_line(bad: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_errors_are_reported_with_their_line(bad: dict[str, Any], message: str, tmp_path: Path) -> None:
     lines = [ROW | {"label": 0}, ROW | bad, ROW]
     records, findings = read(tmp_path / "f.jsonl", "\n".join(json.dumps(x) for x in lines))
-    assert any(said in f.message and f.location.endswith("f.jsonl:2") and f.error for f in findings), findings
+    assert any(message in f.message and f.location.endswith("f.jsonl:2") and f.error for f in findings), findings
     assert all(f.location.endswith(":2") for f in findings) and len(records) == 3
 
 
-def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
+def test_other_tables_are_not_recognized(tmp_path: Path) -> None:
     for name, text in {
         "a.csv": "text,label\nx,1\n",
         "b.jsonl": '{"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": [0]}}',
@@ -137,14 +138,14 @@ def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
 
 
 def records_of(*counts: int) -> list[dict[str, Any]]:
-    names, out = list(COLOURS), []
+    names, out = list(COLORS), []
     for n, count in enumerate(counts):
-        choices = [list(COLOURS.values())[(n + k) % 4] + " " * (k > 3) for k in range(count)]
+        choices = [list(COLORS.values())[(n + k) % 4] + " " * (k > 3) for k in range(count)]
         out.append({"location": f"m:{n}", "text": f"The colour of {names[n % 4]} is", "choices": choices, "label": 0})
     return out
 
 
-def test_rows_and_what_is_cut() -> None:
+def test_encoding_and_truncation() -> None:
     tokenizer = tokenizer_of()
     task = task_of(tokenizer)
     (record,) = records_of(3)
@@ -169,16 +170,16 @@ def test_rows_and_what_is_cut() -> None:
     tail = tokenizer.encode(f"{record['text']} green")
     assert (
         rows[0].input_ids[-len(tail) - 1 : -1].tolist() == tail
-    )  # the longer part gave way: question and choice are whole
+    )  # the longer part was truncated: question and choice are complete
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):
         task_of(tokenizer, overflow="error").encode(record | {"context": "grass snow " * 40})
 
 
-def test_answers_and_scores() -> None:
+def test_decoding_and_scores() -> None:
     task = task_of(tokenizer_of())
     records = records_of(2, 4, 3)
     rows = [task.encode(r, labeled=False) for r in records]
-    flat = [row for several in rows for row in several]
+    flat = [row for group in rows for row in group]
     values = [np.float32(v) for v in (0, 1, 5, 2, 3, 1, 0.5, 0.5, 0.5)]
     answers = task.decode(Outputs(values, flat, np.repeat(np.arange(3), [2, 4, 3])))  # type: ignore[arg-type]
     assert [a["choice"] for a in answers] == [1, 0, 0] and answers[1]["answer"] == records[1]["choices"][0]
@@ -191,14 +192,14 @@ def test_answers_and_scores() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "roberta-mini"])
-def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+def test_loss_and_logits_match_transformers(name: str, tmp_path: Path) -> None:
     template = {"template": "roberta", "type": "bpe"} if name.startswith("roberta") else {}
     tokenizer = tokenizer_of(**template)
     config = preset(name, vocab_size=tokenizer.size, **SHAPE, **tokenizer.config_ids())
     model = Model(config, ("choose",)).init(0).eval()
     hf.save(model, tmp_path, tokenizer)
-    theirs, found = AutoModelForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     task = task_of(tokenizer)
     records = records_of(3, 3, 3)
     records[1]["label"] = 2
@@ -217,13 +218,13 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     assert gap(logits, out.logits) < 1e-5
 
 
-def test_counts_that_differ_are_one_softmax_each() -> None:
+def test_each_record_has_its_own_softmax_for_any_number_of_choices() -> None:
     tokenizer = tokenizer_of()
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("choose",)).init(0).eval()
     task, records = task_of(tokenizer), records_of(2, 4, 3)
 
-    def loss(of: list[dict[str, Any]]) -> torch.Tensor:
-        return objective_of(task).loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))[
+    def loss(examples: list[dict[str, Any]]) -> torch.Tensor:
+        return objective_of(task).loss(model, collate([e for r in examples for e in task.encode(r)], tokenizer.pad))[
             "choose"
         ][0]
 
@@ -233,21 +234,21 @@ def test_counts_that_differ_are_one_softmax_each() -> None:
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-# ------------------------------------------------------------------------------------------------------ the whole way
+# ---------------------------------------------------------------------------------------------------------- end to end
 
 
-def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path) -> None:
+def test_saved_model_chooses_the_same_in_python_cli_and_transformers(tmp_path: Path) -> None:
     tokenizer = tokenizer_of()
     hf.save(
         Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("mlm",)).init(0), tmp_path / "start", tokenizer
     )
     lines = []
-    for n, (thing, colour) in enumerate(COLOURS.items()):
-        others = [other for other in COLOURS if other != thing][
+    for n, (thing, color) in enumerate(COLORS.items()):
+        others = [other for other in COLORS if other != thing][
             : 1 + n % 3
-        ]  # a colour is a thing's colour, a thing is not
+        ]  # a color can be the color of a thing, a thing cannot
         for at in range(len(others) + 1):
-            choices = [*others[:at], colour, *others[at:]]
+            choices = [*others[:at], color, *others[at:]]
             lines.append({"question": f"The colour of {thing} is", "choices": choices, "label": at})
     train = tmp_path / "train.jsonl"
     train.write_text("\n".join(json.dumps(line) for line in lines))
@@ -271,8 +272,8 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
         app, ["predict", str(run.model), "The colour of snow is", "coal", "white", "blood", "--json"]
     )
     assert result.exit_code == 0, result.output
-    (told,) = json.loads(result.output)
-    assert {k: told[k] for k in answer} == answer
+    (printed,) = json.loads(result.output)
+    assert {k: printed[k] for k in answer} == answer
     result = CliRunner().invoke(app, ["predict", str(run.model), "The colour of snow is", "coal", "white", "blood"])
     assert "The colour of snow is  →  white" in result.output
     theirs = AutoModelForMultipleChoice.from_pretrained(run.model).eval()
@@ -284,7 +285,9 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
         p.tokenizer.pad,
     )
     with torch.no_grad():
-        shares = theirs(input_ids=batch.input_ids[None], token_type_ids=batch.token_type_ids[None]).logits.softmax(-1)  # type: ignore[index]
-    assert shares[0].tolist() == near(answer["scores"], 1e-5)
+        probabilities = theirs(
+            input_ids=batch.input_ids[None], token_type_ids=batch.token_type_ids[None]
+        ).logits.softmax(-1)  # type: ignore[index]
+    assert probabilities[0].tolist() == near(answer["scores"], 1e-5)
     with pytest.raises(UserError, match="1 choices"):
         p.choose("a", ["b"])

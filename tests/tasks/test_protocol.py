@@ -1,4 +1,4 @@
-"""What the author of a task meets: at most 15 methods, 3 of them required; everything else is data."""
+"""The interface for task authors: at most 15 methods, 3 of them required; everything else is declared as data."""
 
 import inspect
 from pathlib import Path
@@ -26,8 +26,8 @@ SPEC = TaskSpec(name="stance", about="", data_format=FORM, heads=("classify",), 
 
 def methods(kind: type) -> dict[str, Any]:
     """Public methods that a subclass may override."""
-    own = {name: inspect.getattr_static(kind, name) for name in vars(kind) if not name.startswith("_")}
-    plain = {name: getattr(value, "__func__", value) for name, value in own.items()}
+    members = {name: inspect.getattr_static(kind, name) for name in vars(kind) if not name.startswith("_")}
+    plain = {name: getattr(value, "__func__", value) for name, value in members.items()}
     return {n: f for n, f in plain.items() if inspect.isfunction(f) and not getattr(f, "__final__", False)}
 
 
@@ -40,33 +40,33 @@ def test_the_protocol_has_at_most_15_methods() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS.names())
-def test_a_task_overrides_the_protocol_alone(name: str) -> None:
-    """What is final, or a property of the base class, is the same for every task."""
+def test_tasks_override_only_the_protocol(name: str) -> None:
+    """Final methods and base-class properties are the same for every task."""
     base = {n for n in vars(Task) if not n.startswith("__")} - set(methods(Task)) - {"SPEC", "name", "heads", "config"}
     assert not base & set(vars(TASKS[name])), "final"
-    assert not set(vars(TASKS[name])) & {"fields", "metric", "read", "recognises"}
+    assert not set(vars(TASKS[name])) & {"fields", "metric", "read", "recognises", "matches"}
 
 
-def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
+def test_data_format_of_fields_reads_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"claim": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": "2"}\n'
         '{"claim": "it snows", "stance": "against", "weight": "much"}\n{"claim": "", "stance": "for"}\n'
     )
-    found: list[Finding] = []
-    source = open_source(str(tmp_path / "a.jsonl"), found)
-    first, second, _ = FORM.read(source, TaskRecipe(), found)
+    findings: list[Finding] = []
+    source = open_source(str(tmp_path / "a.jsonl"), findings)
+    first, second, _ = FORM.read(source, TaskRecipe(), findings)
     at = str(tmp_path / "a.jsonl")
-    want = {"location": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
-    assert first == want and second["weight"] == 0.0 and "beside" not in second
-    assert [f.location for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
+    expected = {"location": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
+    assert first == expected and second["weight"] == 0.0 and "beside" not in second
+    assert [f.location for f in findings if f.error] == [f"{at}:2", f"{at}:3"] and findings[0].kind == "weight"
     assert FORM.matches(source)
-    asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labeled=False)
-    assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in asked)
+    unlabeled = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labeled=False)
+    assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in unlabeled)
     assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_key(SPEC, first) == ("it rains",)
     assert labels_of(SPEC, first) == ["for"] and target_key(SPEC, first) == "for"
 
 
-def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_path: Path) -> None:
+def test_duplicate_pair_with_different_scores_is_a_contradiction(tmp_path: Path) -> None:
     from unmask.labels.doctor import check_records
 
     rows = [
@@ -76,14 +76,14 @@ def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_
     assert [f.kind for f in check_records({"train": rows}, TASKS["embed"].SPEC)] == ["contradiction"]
 
 
-def test_the_metric_that_decides_follows_from_the_records() -> None:
+def test_selection_metric_depends_on_the_records() -> None:
     spec = TASKS["embed"].SPEC
     pair = {"text": "a", "positive": "b"}
     assert [spec.metric([r]) for r in (pair | {"score": 1}, pair, {"text": "a"})] == ["spearman", "mrr", "uniformity"]
     assert spec.metric() == "spearman" and SPEC.metric() == "accuracy"
 
 
-def test_a_broken_package_breaks_no_other_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_package_does_not_affect_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
     monkeypatch.setitem(TASKS._discover(), "broken", EntryPoint("broken", "no_such_package:Task", "unmask.tasks"))

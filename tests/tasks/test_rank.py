@@ -1,4 +1,5 @@
-"""Re-ranking: files, the list loss against a plain loop, and the folder against sentence-transformers' CrossEncoder."""
+"""Re-ranking: file formats, the listwise loss against a plain loop, and the model directory against sentence-
+transformers' CrossEncoder."""
 
 import json
 import shutil
@@ -67,9 +68,9 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    found: list[Finding] = []
-    records = Rank.SPEC.data_format.read(open_source(path, found), TaskRecipe(**task), found)
-    return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in found]
+    findings: list[Finding] = []
+    records = Rank.SPEC.data_format.read(open_source(path, findings), TaskRecipe(**task), findings)
+    return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in findings]
 
 
 # ----------------------------------------------------------------------------------------------------------- files
@@ -77,56 +78,56 @@ def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
 
 def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("query,passage,relevance\nq1,a,1\nq2,b,0\nq1,c,0\nq2,d,x\nq3,,1\n", "utf-8")
-    records, found = read(str(tmp_path / "t.csv"))
+    records, findings = read(str(tmp_path / "t.csv"))
     assert records[0] == {
         "location": f"{tmp_path}/t.csv:2",
         "query": "q1",
         "passages": ["a", "c"],
         "relevance": [1.0, 0.0],
     }
-    assert found[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
-    assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries from which nothing can be learnt
+    assert findings[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
+    assert [f.split(":")[1] for f in findings[2:]] == ["3", "6"]  # queries without a useful comparison
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
-    records, found = read(str(tmp_path / "i.csv"))
-    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query with the id '7' differs" in found[0]
+    records, findings = read(str(tmp_path / "i.csv"))
+    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query with the id '7' differs" in findings[0]
     assert Rank.SPEC.data_format.matches(open_source(str(tmp_path / "t.csv"), []))
 
 
-def test_lists_and_whole_records(tmp_path: Path) -> None:
+def test_lists_and_complete_records(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "positives": [f"p{n}"], "negatives": [f"n{n}"] if n else []} for n in range(4)]
     path = lines(tmp_path / "l.jsonl", rows)
-    records, found = read(path, rank={"candidate_pool_size": 5})
+    records, findings = read(path, rank={"candidate_pool_size": 5})
     assert records[1]["passages"] == ["p1", "n1"] and records[1]["relevance"] == [1.0, 0.0]
     assert len(records[0]["passages"]) == 5 and records[0]["relevance"] == [1.0, 0, 0, 0, 0]
-    assert len(set(records[0]["passages"])) == 5 and "random ones were added" in found[0]
-    assert records == read(path, rank={"candidate_pool_size": 5})[0]  # drawn once, and the same each time
-    records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
-    assert found[0] == "w.jsonl:1: 2 passages, but 1 relevances"
+    assert len(set(records[0]["passages"])) == 5 and "random ones were added" in findings[0]
+    assert records == read(path, rank={"candidate_pool_size": 5})[0]  # sampled once, and the same each time
+    records, findings = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
+    assert findings[0] == "w.jsonl:1: 2 passages, but 1 relevances"
     assert pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
 
 
-def test_trec_judgements(tmp_path: Path) -> None:
+def test_trec_qrels(tmp_path: Path) -> None:
     (tmp_path / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n2 0 c 1\n2 0 gone 1\n", "utf-8")
     passages = lines(tmp_path / "p.jsonl", [{"_id": i, "text": f"text {i}"} for i in "abcdefgh"])
     (tmp_path / "q.tsv").write_text("10\tfirst\n20\tsecond\n", "utf-8")
     columns = {"queries": str(tmp_path / "q.tsv"), "passages": passages}
-    records, found = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"candidate_pool_size": 4})
-    assert [r["query"] for r in records] == ["first", "second"]  # judged by place: 1 and 2, not 10 and 20
-    assert "counted from 1" in found[0] and found[1] == "qrels.txt:4: no passage has the id 'gone'"
+    records, findings = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"candidate_pool_size": 4})
+    assert [r["query"] for r in records] == ["first", "second"]  # matched by position: 1 and 2, not 10 and 20
+    assert "counted from 1" in findings[0] and findings[1] == "qrels.txt:4: no passage has the id 'gone'"
     assert records[0]["ids"][:2] == ["a", "b"] and records[0]["relevance"] == [2.0, 0.0, 0.0, 0.0]
     (tmp_path / "run.txt").write_text("1 Q0 h 1 3.0 x\n1 Q0 a 2 2.0 x\n2 Q0 g 1 1.0 x\n", "utf-8")
     records, _ = read(str(tmp_path / "qrels.txt"), columns=columns | {"candidates": str(tmp_path / "run.txt")})
     assert [r["ids"] for r in records] == [["a", "b", "h"], ["c", "g"]]
     (tmp_path / "twice.txt").write_text("1 0 a 2\n1 0 a 0\n2 0 a 1\n", "utf-8")
-    records, found = read(str(tmp_path / "twice.txt"), columns=columns, rank={"candidate_pool_size": 1})
+    records, findings = read(str(tmp_path / "twice.txt"), columns=columns, rank={"candidate_pool_size": 1})
     assert [(r["ids"], r["relevance"]) for r in records] == [(["a"], [2.0]), (["a"], [1.0])]
-    assert sum("judged twice" in f for f in found) == 1
+    assert sum("judged twice" in f for f in findings) == 1
     with pytest.raises(UserError, match="queries are in another file"):
         read(str(tmp_path / "qrels.txt"))
     assert pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
 
 
-def test_judgements_with_a_bad_line_are_judgements_still(tmp_path: Path) -> None:
+def test_qrels_with_an_invalid_line_are_still_recognized(tmp_path: Path) -> None:
     file = tmp_path / "qrels.txt"
     file.write_text("1 0 a 1\n1 0 b 0\n2 0 a\n2 0 b 1\n3 0 a 1\n")
     findings: list[Finding] = []
@@ -137,7 +138,7 @@ def test_judgements_with_a_bad_line_are_judgements_still(tmp_path: Path) -> None
     assert not is_qrels(open_source(str(file), []))
 
 
-def test_a_file_of_one_line_needs_no_header(tmp_path: Path) -> None:
+def test_single_line_file_needs_no_header(tmp_path: Path) -> None:
     findings: list[Finding] = []
     for name, text in (("q.tsv", "7\twhat is a wing"), ("q.csv", "7,what is a wing")):
         (tmp_path / name).write_text(text + "\n")
@@ -146,13 +147,13 @@ def test_a_file_of_one_line_needs_no_header(tmp_path: Path) -> None:
     assert not read_texts(str(tmp_path / "head.tsv"), findings) and findings[0].kind == "empty"
 
 
-def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
-    """200 queries of 100,000 passages: 20 of each, no passage twice, every part of the collection alike."""
+def test_sampling_passages_does_not_scan_all_of_them() -> None:
+    """200 queries over 100,000 passages: 20 for each, without duplicates, uniform over the collection."""
     passages = {str(n): f"text {n}" for n in range(100_000)}
     records = [{"location": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     judged._add_random_passages(records, passages, 20, [])
-    assert time.perf_counter() - begun < 1.0
+    assert time.perf_counter() - start_time < 1.0
     assert all(len(set(r["ids"])) == len(r["passages"]) == 20 and r["relevance"][1:] == [0.0] * 19 for r in records)
     assert len({tuple(r["ids"]) for r in records}) == 200
     tenths = np.bincount([int(i) // 10_000 for r in records for i in r["ids"][1:]], minlength=10)
@@ -162,7 +163,7 @@ def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
 # ------------------------------------------------------------------------------------------------------------- loss
 
 
-def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(store: TokenStore) -> None:
+def test_listwise_loss_is_a_softmax_over_one_relevant_and_less_relevant_passages(store: TokenStore) -> None:
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, labels=("relevance",), **SHAPE), ("classify",))
     model.init(0).eval()
     task = task_of(store)
@@ -183,12 +184,12 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
     ]  # grade 2 above three, grade 1 above two; the last query: none
     batch = collate(examples, store.tokenizer.pad)
     total, count = objective_of(task).loss(model, batch)["rank"]
-    want = 0.0
+    expected = 0.0
     for e in examples:
         scores = task.forward(model, collate([e], store.tokenizer.pad))
-        want += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
+        expected += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
     assert count == objective_of(task).target_counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(
-        want, rel=1e-5
+        expected, rel=1e-5
     )
     point = task_of(store, loss="pointwise")
     batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
@@ -201,27 +202,27 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
     )
 
 
-def test_negatives_are_drawn_anew(store: TokenStore) -> None:
+def test_negatives_are_resampled(store: TokenStore) -> None:
     task = task_of(store, num_negatives=2)
     (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
-    drawn = [
+    sampled = [
         objective_of(task).corrupt(example, np.random.default_rng(n), StepConfig(0, 32)).grouped_rows for n in range(40)
     ]
-    assert all(len(more) == 2 for more in drawn)
-    assert len({tuple(row.input_ids.tobytes() for row in more) for more in drawn}) > 10
-    assert len({row.input_ids.tobytes() for more in drawn for row in more}) == 7
+    assert all(len(more) == 2 for more in sampled)
+    assert len({tuple(row.input_ids.tobytes() for row in more) for more in sampled}) > 10
+    assert len({row.input_ids.tobytes() for more in sampled for row in more}) == 7
 
 
 # --------------------------------------------------------------------------------------------------- file to folder
 
 
-def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) -> None:
+def test_trained_model_reloads_and_loads_as_cross_encoder(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "train.jsonl", ROWS)
     run = unmask.finetune(
         base, train=train, epochs=25, batch_size=4, lr=3e-3, out=tmp_path / "run", overrides=["task.dev_fraction=0.01"]
     )
-    reached = unmask.evaluate(run.path, train)
-    assert reached["metric"] == "ndcg@10" and reached["ndcg@10"] > 0.8 and reached["mrr"] > 0.7
+    scores = unmask.evaluate(run.path, train)
+    assert scores["metric"] == "ndcg@10" and scores["ndcg@10"] > 0.8 and scores["mrr"] > 0.7
     model = unmask.load(run.path)
     passages = [row["passage"] for row in ROWS[:8]]
     answer = model("what is a tuple", *passages)
@@ -229,15 +230,15 @@ def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) ->
     assert answer["scores"] == near(theirs.predict([("what is a tuple", p) for p in passages]).tolist(), 1e-5)
     assert [answer["scores"][n] for n in answer["order"]] == sorted(answer["scores"], reverse=True)
     assert unmask.load(run.model)("what is a tuple", *passages) == answer
-    found = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
-    assert json.loads(found.stdout)[0]["scores"] == near(answer["scores"], 1e-5)
-    (run.model / "unmask.json").unlink()  # as a folder of someone else's
+    result = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
+    assert json.loads(result.stdout)[0]["scores"] == near(answer["scores"], 1e-5)
+    (run.model / "unmask.json").unlink()  # as a folder from elsewhere
     foreign = unmask.load(run.model)
     assert foreign.task is not None and foreign.task.name == "rank"
     assert foreign("what is a tuple", *passages)["scores"] == near(answer["scores"], 1e-5)
 
 
-def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_one(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "train.jsonl", ROWS)
 
     def recipe() -> Recipe:
@@ -250,7 +251,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
     execute(Finetune(), recipe(), Context.single_process(), whole.path)
     execute(Finetune(), recipe(), Context.single_process(), cut.path)
-    (cut.path / "results.json").unlink()  # as if it had been killed after the first checkpoint
+    (cut.path / "results.json").unlink()  # as if killed after the first checkpoint
     for folder in cut.checkpoints.glob("*"):
         if not folder.name.endswith("2"):
             shutil.rmtree(folder)
@@ -260,6 +261,6 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
     assert (cut.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
 
 
-def test_a_query_needs_passages(store: TokenStore) -> None:
+def test_query_without_passages_raises(store: TokenStore) -> None:
     with pytest.raises(UserError, match="no passages"):
         task_of(store).encode({"query": "q", "passages": []}, labeled=False)

@@ -1,4 +1,5 @@
-"""The score that a tagger reports is what raw text gets: word boundaries are learnt from the file, and both figures are told."""
+"""The reported score of a tagger is that on raw text: word boundaries are learned from the file, and both scores are
+reported."""
 
 import json
 from pathlib import Path
@@ -19,9 +20,9 @@ FIRMS, PLACES = ("Bre-X", "Wal-Mart", "Acme"), ("U.S.", "U.K.", "Oslo")
 
 def conll(verbs: tuple[str, ...]) -> str:
     parts = [
-        f"{firm} B-org|{verb} O|in O|the O|{place} B-loc|. O\nthe O|{place} B-loc|, O|and O|{firm} B-org|{verb} O|. O"
+        f"{firm} B-org|{verb} O|in O|the O|{location} B-loc|. O\nthe O|{location} B-loc|, O|and O|{firm} B-org|{verb} O|. O"
         for firm in FIRMS
-        for place in PLACES
+        for location in PLACES
         for verb in verbs
     ]
     return "\n\n".join(part.replace("|", "\n") for part in "\n".join(parts).split("\n")) + "\n"
@@ -48,19 +49,19 @@ def entities(model: Path, text: str) -> list[tuple[str, str]]:
     return [(e["text"], e["label"]) for e in api.load(model).tag(text)["entities"]]
 
 
-def test_an_entity_does_not_break_inside_a_word_of_the_file(run: Path) -> None:
+def test_entities_follow_the_word_boundaries_of_the_file(run: Path) -> None:
     assert entities(run / "model", "Bre-X fell in the U.S.") == [("Bre-X", "org"), ("U.S.", "loc")]
     assert entities(run / "model", "the U.S., and Bre-X fell.") == [("U.S.", "loc"), ("Bre-X", "org")]
 
 
-def test_both_figures_are_reported_raw_text_first(run: Path) -> None:
+def test_both_scores_are_reported_raw_text_first(run: Path) -> None:
     results = json.loads((run / "results.json").read_text())
     keys = [key for key in results["test"] if key != "records"]
     assert keys[:2] == ["raw_text_f1", "f1"] and results["metric"] == "f1"
     assert results["test"]["raw_text_f1"] == results["test"]["f1"] == 1.0
     file = str(run.parent / "test.conll")
-    found = api.evaluate(run / "model", file)
-    assert [key for key in found if key.endswith("f1")][:2] == ["raw_text_f1", "f1"] and found["raw_text_f1"] == 1.0
+    scores = api.evaluate(run / "model", file)
+    assert [key for key in scores if key.endswith("f1")][:2] == ["raw_text_f1", "f1"] and scores["raw_text_f1"] == 1.0
     shown = CliRunner().invoke(app, ["evaluate", str(run / "model"), file]).output
     assert 0 <= shown.index("raw text f1") < shown.index("\nf1")
     assert "raw text f1 1.0000" in CliRunner().invoke(app, ["info", str(run)]).output
@@ -69,8 +70,9 @@ def test_both_figures_are_reported_raw_text_first(run: Path) -> None:
         assert 0 <= text.index("raw text f1") < text.index("macro f1") and "as `unmask predict` is" in text
 
 
-def test_a_folder_of_an_older_version_opens_and_its_gap_shows(run: Path, tmp_path: Path) -> None:
-    """Without learnt boundaries words are split at all punctuation, as they were; the figure for raw text says so."""
+def test_old_model_folder_loads_and_reports_its_raw_text_gap(run: Path, tmp_path: Path) -> None:
+    """Without learned boundaries, words are split at all punctuation as in older versions, and the raw-text score
+    shows it."""
     old = tmp_path / "old"
     old.mkdir()
     for file in (run / "model").iterdir():
@@ -79,12 +81,12 @@ def test_a_folder_of_an_older_version_opens_and_its_gap_shows(run: Path, tmp_pat
     assert values["task_state"].pop("boundaries")["contexts"]
     (old / "unmask.json").write_text(json.dumps(values))
     assert entities(old, "Bre-X fell in the U.S.") != [("Bre-X", "org"), ("U.S.", "loc")]
-    found = api.evaluate(old, str(run.parent / "test.conll"))
-    assert found["f1"] == 1.0 and found["raw_text_f1"] < 0.7
+    scores = api.evaluate(old, str(run.parent / "test.conll"))
+    assert scores["f1"] == 1.0 and scores["raw_text_f1"] < 0.7
 
 
 def test_parts_of_speech_on_raw_text(run: Path, tmp_path: Path) -> None:
-    """A word that raw text splits otherwise is wrong, whatever its tag."""
+    """A word with different boundaries in raw text is wrong, whatever its tag."""
     rows = [("I", "PRON"), ("did", "AUX"), ("n't", "PART"), ("go", "VERB"), (".", "PUNCT")]
     lines = [
         f"{n}\t{w}\t{w}\t{t}\t_\t_\t0\troot\t_\t{'SpaceAfter=No' if w in ('did', 'go') else '_'}"
@@ -95,8 +97,8 @@ def test_parts_of_speech_on_raw_text(run: Path, tmp_path: Path) -> None:
     done = api.finetune(
         str(run.parent / "start"), train=[str(file)], out=tmp_path / "pos", steps=40, lr=5e-3, batch_size=1
     )
-    found = api.evaluate(done.model, str(file))
-    assert found["raw_text_f1"] == found["token_accuracy"] == 1.0 and "f1" not in found
-    assert [key for key in found if isinstance(found[key], float)] == ["raw_text_f1", "token_accuracy"]
+    scores = api.evaluate(done.model, str(file))
+    assert scores["raw_text_f1"] == scores["token_accuracy"] == 1.0 and "f1" not in scores
+    assert [key for key in scores if isinstance(scores[key], float)] == ["raw_text_f1", "token_accuracy"]
     answer = api.load(done.model).tag("I didn't go.")
     assert list(zip(["I", "did", "n't", "go", "."], answer["tags"])) == rows

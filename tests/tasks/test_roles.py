@@ -1,4 +1,5 @@
-"""Semantic roles as a task: scored as CoNLL-2005 does, learnt with the predicate marked, asked by word, place, Python and HTTP."""
+"""Semantic role labeling: scored as in CoNLL-2005, trained with a marked predicate, which is given by word or
+offset, in Python and over HTTP."""
 
 import itertools
 import json
@@ -30,39 +31,45 @@ NAMES = ("Ann", "Bob", "Cid", "Dan")
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "right", "found", "wanted"),
+    ("gold", "predicted", "num_correct", "num_predicted", "num_expected"),
     [
         # exact words and role; V is not counted, right or wrong
         ("A0 0 1, V 1 2, A1 2 5", "A0 0 1, V 1 2, A1 2 5", 2, 2, 2),
         ("A0 0 1, V 1 2, A1 2 5", "A0 0 1, V 3 4, A1 2 4", 1, 2, 2),
         ("A0 0 1, A1 2 5", "A1 0 1, A1 2 5", 1, 2, 2),
-        # a continuation is part of its argument: all parts have to be right
+        # a continuation is part of its argument: all parts must be right
         ("A1 0 2, V 2 3, C-A1 4 6", "A1 0 2, V 2 3, C-A1 4 6", 1, 1, 1),
         ("A1 0 2, V 2 3, C-A1 4 6", "A1 0 2, V 2 3", 0, 1, 1),
         ("A1 0 2, V 2 3", "A1 0 2, V 2 3, C-A1 4 6", 0, 1, 1),
         ("A1 0 2, C-A1 4 6, C-A1 7 8", "A1 0 2, C-A1 4 6, C-A1 7 8", 1, 1, 1),
-        # one without a beginning begins the argument itself
+        # one without a start becomes the start of the argument
         ("A1 4 6", "C-A1 4 6", 1, 1, 1),
-        # it goes on with the last argument of its role
+        # it continues the last argument of its role
         ("A1 0 1, A1 2 3, C-A1 4 5", "A1 0 1, C-A1 4 5, A1 2 3", 2, 2, 2),
-        # a reference is a role of its own; so is the particle of the verb, which belongs to V
+        # a reference is a separate role; the particle of the verb belongs to V
         ("A0 0 1, R-A0 1 2, V 2 3", "A0 0 1, A0 1 2, V 2 3", 1, 2, 2),
         ("A0 0 1, V 1 2, C-V 3 4", "A0 0 1, V 1 2", 1, 1, 1),
     ],
 )
-def test_arguments_count_as_in_conll_2005(gold: str, said: str, right: int, found: int, wanted: int) -> None:
-    sets = [arguments([(int(a), int(b), role) for role, a, b in map(str.split, x.split(","))]) for x in (gold, said)]
+def test_arguments_are_scored_as_in_conll_2005(
+    gold: str, predicted: str, num_correct: int, num_predicted: int, num_expected: int
+) -> None:
+    sets = [
+        arguments([(int(a), int(b), role) for role, a, b in map(str.split, x.split(","))]) for x in (gold, predicted)
+    ]
     a, b = set(sets[0]), set(sets[1])
-    assert (len(a & b), len(b), len(a)) == (right, found, wanted)
+    assert (len(a & b), len(b), len(a)) == (num_correct, num_predicted, num_expected)
     values = entities.scores([sets[0]], [sets[1]])
-    assert values["precision"] == pytest.approx(right / found) and values["recall"] == pytest.approx(right / wanted)
+    assert values["precision"] == pytest.approx(num_correct / num_predicted) and values["recall"] == pytest.approx(
+        num_correct / num_expected
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- training
 
 
 def record(a: str, b: str, c: str, first: bool) -> dict[str, Any]:
-    """Who told whom: the same verb twice, so that only its place says which is meant."""
+    """Who told whom: the same verb occurs twice, so only its offset distinguishes them."""
     roles = ["B-A0", "B-V", "B-A2", "O", "O", "O"] if first else ["O", "O", "B-A0", "B-V", "B-A2", "O"]
     return {"words": [a, "told", b, "told", c, "."], "predicate": 1 if first else 3, "tags": roles}
 
@@ -80,7 +87,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def told(answer: dict[str, Any]) -> list[tuple[str, str]]:
+def labeled_arguments(answer: dict[str, Any]) -> list[tuple[str, str]]:
     return [(e["text"], e["label"]) for e in answer["entities"]]
 
 
@@ -88,38 +95,40 @@ TEXT = "Ann told Bob told Cid."
 FIRST, SECOND = [("Ann", "A0"), ("Bob", "A2")], [("Bob", "A0"), ("Cid", "A2")]
 
 
-def test_the_place_of_the_predicate_decides(run: Path) -> None:
+def test_prediction_depends_on_the_predicate_offset(run: Path) -> None:
     model = api.load(run / "model")
-    assert told(model.tag(TEXT, predicate="told#1")) == FIRST
-    assert told(model.tag(TEXT, predicate="told#2")) == SECOND
-    assert [told(a) for a in model.tag([TEXT, TEXT], predicate=[13, 17])] == [SECOND, SECOND]
-    assert told(model.tag(TEXT, predicate={"start": 4, "end": 8})) == FIRST
-    assert [told(a) for a in api.predict(model, [(TEXT, "told#1"), {"text": TEXT, "predicate": "told#2"}])] == [
+    assert labeled_arguments(model.tag(TEXT, predicate="told#1")) == FIRST
+    assert labeled_arguments(model.tag(TEXT, predicate="told#2")) == SECOND
+    assert [labeled_arguments(a) for a in model.tag([TEXT, TEXT], predicate=[13, 17])] == [SECOND, SECOND]
+    assert labeled_arguments(model.tag(TEXT, predicate={"start": 4, "end": 8})) == FIRST
+    assert [
+        labeled_arguments(a) for a in api.predict(model, [(TEXT, "told#1"), {"text": TEXT, "predicate": "told#2"}])
+    ] == [
         FIRST,
         SECOND,
     ]
-    found = api.evaluate(run / "model", run.parent / "train.jsonl")
-    assert found["f1"] == found["raw_text_f1"] == 1.0
-    assert {line["label"] for line in found["details"]["per_label"]} == {"A0", "A2"}  # no V
+    scores = api.evaluate(run / "model", run.parent / "train.jsonl")
+    assert scores["f1"] == scores["raw_text_f1"] == 1.0
+    assert {line["label"] for line in scores["details"]["per_label"]} == {"A0", "A2"}  # no V
 
 
-def test_predict_answers_or_says_what_is_missing(run: Path) -> None:
+def test_predict_requires_a_predicate(run: Path) -> None:
     def call(*arguments: str) -> Any:
         return CliRunner().invoke(app, ["predict", str(run / "model"), *arguments])
 
     assert "Ann told Bob told Cid. [told#2]  →  Bob = A0" in call(TEXT, "--predicate", "told#2").output
     (answer,) = json.loads(call(TEXT, "--predicate", "told#1", "--json").stdout)
-    assert told(answer) == FIRST and answer["predicate"] == "told#1"
-    for arguments_, said in (
+    assert labeled_arguments(answer) == FIRST and answer["predicate"] == "told#1"
+    for arguments_, messages in (
         ((TEXT, "--predicate", "told"), ("occurs 2 times", "told#1, told#2")),
         ((TEXT, "--predicate", "tell"), ("'tell' is not in the text", "Ann, told, Bob, Cid")),
         ((TEXT,), ("no predicate", "--predicate WORD")),
     ):
         result = call(*arguments_)
-        assert result.exit_code and all(text in result.output for text in said), result.output
+        assert result.exit_code and all(text in result.output for text in messages), result.output
 
 
-def test_the_server_takes_a_predicate(run: Path) -> None:
+def test_server_accepts_a_predicate(run: Path) -> None:
     client = TestClient(make_app({"roles": api.load(run / "model")}, allowed_hosts=None))
     where = "/models/roles/pipeline/token-classification"
     body = {"inputs": TEXT, "parameters": {"predicate": "told#2"}}
@@ -129,7 +138,7 @@ def test_the_server_takes_a_predicate(run: Path) -> None:
     assert refused.status_code == 422 and refused.json()["error"]["expected"] == "told#1, told#2"
 
 
-def test_a_predicate_for_a_model_without_one_and_files_of_both_kinds(run: Path, tmp_path: Path) -> None:
+def test_unexpected_predicate_and_mixed_files_raise(run: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(run / "model")
     plain = Tag(Recipe(), tokenizer, {"labels": ["O", "B-x", "I-x"], "scheme": "BIO", "length": 32})
     with pytest.raises(UserError, match="trained without predicates"):
@@ -141,20 +150,20 @@ def test_a_predicate_for_a_model_without_one_and_files_of_both_kinds(run: Path, 
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
-def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
+def test_predicate_is_marked_in_every_window(kind: str) -> None:
     settings = {"type": kind} if kind in ("wordpiece", "char", "byte") else {"type": kind, "lowercase": False}
     tokenizer = Tokenizer.train([f"{' '.join(NAMES)} told ."] * 8, TokenizerRecipe(**settings))
     task_state = {"labels": ["O", "B-A0", "I-A0"], "scheme": "BIO", "predicate": True, "boundaries": {}}
     task = Tag(Recipe(), tokenizer, task_state | {"length": 64})
     (row,) = task.encode({"text": TEXT, "predicate": "told#2"}, labeled=False)
-    text, words, own, at = row.metadata
+    text, words, word_ids, at = row.metadata
     marks = [n for n, id in enumerate(row.input_ids.tolist()) if id == tokenizer.sep]
-    begin = dict(zip(own.tolist(), at.tolist()))
+    first_tokens = dict(zip(word_ids.tolist(), at.tolist()))
     assert [text[a:b] for a, b in words] == ["Ann", "told", "Bob", "told", "Cid", "."]
-    assert marks[0] == begin[3] - 1 and marks[0] < begin[3] < marks[1] == begin[4] - 1
-    for word, place in begin.items():  # read at its own first token, behind the markers too
+    assert marks[0] == first_tokens[3] - 1 and marks[0] < first_tokens[3] < marks[1] == first_tokens[4] - 1
+    for word, position in first_tokens.items():  # read at its own first token, also after the markers
         (alone,) = tokenizer.encode_batch([(" " if word in (1, 2, 3, 4) else "") + text[slice(*words[word])]])
-        assert row.input_ids[place] in alone.ids
+        assert row.input_ids[position] in alone.ids
     long = Tag(Recipe(), tokenizer, task_state | {"length": 24})
     rows = long.encode({"text": " ".join([TEXT] * 9), "predicate": [4, 8]}, labeled=False)
     second = tokenizer.encode("told")[:4]

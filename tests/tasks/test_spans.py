@@ -1,4 +1,4 @@
-"""Span search against the plain loops, and SQuAD's scores against its official script's logic, written again here step by step."""
+"""Span search against plain loops, and SQuAD scores against the logic of the official script, reimplemented here."""
 
 import collections
 import re
@@ -12,7 +12,7 @@ import pytest
 from unmask.tasks.answer import spans
 from unmask.text.windows import strided_starts
 
-# ------------------------------------------------------------------------------------ the official logic, as an oracle
+# ------------------------------------------------------------------------------- the official logic as the reference
 
 
 def squash(s: str) -> str:
@@ -31,29 +31,29 @@ def f1_of(gold: str, answer: str) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-def best(answers: dict, scores: dict, doubts: dict, has: dict) -> tuple[float, float]:
+def best(answers: dict, scores: dict, na_probs: dict, has: dict) -> tuple[float, float]:
     current = best_score = sum(1 for k in has if not has[k])
     threshold = 0.0
-    for qid in sorted(doubts, key=lambda k: doubts[k]):
+    for qid in sorted(na_probs, key=lambda k: na_probs[k]):
         if has[qid]:
             current += scores[qid]
         elif answers[qid]:
             current += -1
         if current > best_score:
-            best_score, threshold = current, doubts[qid]
+            best_score, threshold = current, na_probs[qid]
     return best_score / len(scores), threshold
 
 
-def official(answers: dict, doubts: dict, golds: dict, threshold: float) -> dict:
+def official(answers: dict, na_probs: dict, golds: dict, threshold: float) -> dict:
     has = {q: bool(golds[q]) for q in golds}
     exact, f1 = {}, {}
     for q in golds:
-        wanted = [g for g in golds[q] if squash(g)] or [""]
-        exact[q] = max(int(squash(g) == squash(answers[q])) for g in wanted)
-        f1[q] = max(f1_of(g, answers[q]) for g in wanted)
+        references = [g for g in golds[q] if squash(g)] or [""]
+        exact[q] = max(int(squash(g) == squash(answers[q])) for g in references)
+        f1[q] = max(f1_of(g, answers[q]) for g in references)
 
     def applied(scores: dict) -> dict:
-        return {q: float(not has[q]) if doubts[q] > threshold else scores[q] for q in scores}
+        return {q: float(not has[q]) if na_probs[q] > threshold else scores[q] for q in scores}
 
     out: dict[str, float] = {}
     for prefix, qids in (
@@ -65,8 +65,8 @@ def official(answers: dict, doubts: dict, golds: dict, threshold: float) -> dict
             out[prefix + "exact"] = sum(applied(exact)[q] for q in qids) / len(qids)
             out[prefix + "f1"] = sum(applied(f1)[q] for q in qids) / len(qids)
             out[prefix + "total"] = len(qids)
-    out["best_exact"], out["best_exact_thresh"] = best(answers, exact, doubts, has)
-    out["best_f1"], out["best_f1_thresh"] = best(answers, f1, doubts, has)
+    out["best_exact"], out["best_exact_thresh"] = best(answers, exact, na_probs, has)
+    out["best_f1"], out["best_f1_thresh"] = best(answers, f1, na_probs, has)
     return out
 
 
@@ -92,7 +92,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("tenth", range(10))
-def test_scores_are_the_official_ones(tenth: int) -> None:
+def test_scores_match_the_official_script(tenth: int) -> None:
     for seed in range(tenth, 400, 10):
         compare_with_official(np.random.default_rng(seed))
 
@@ -104,23 +104,23 @@ def compare_with_official(rng: np.random.Generator) -> None:
     n = int(rng.integers(1, 12))
     golds = [[text() or "x" for _ in range(rng.integers(0, 4))] for _ in range(n)]
     answers = [str(rng.choice([text(), "", *gold])) for gold in golds]
-    doubts = np.round(rng.normal(0, 3, n), int(rng.integers(0, 4))).tolist()  # some are equal
-    threshold = float(rng.choice([0.0, -1.0, *doubts]))
-    ours = spans.squad_scores(answers, doubts, golds, threshold)
-    theirs = official(dict(enumerate(answers)), dict(enumerate(doubts)), dict(enumerate(golds)), threshold)
+    na_probs = np.round(rng.normal(0, 3, n), int(rng.integers(0, 4))).tolist()  # some are equal
+    threshold = float(rng.choice([0.0, -1.0, *na_probs]))
+    ours = spans.squad_scores(answers, na_probs, golds, threshold)
+    theirs = official(dict(enumerate(answers)), dict(enumerate(na_probs)), dict(enumerate(golds)), threshold)
     assert set(ours) == set(theirs)
     assert ours == pytest.approx(theirs, abs=1e-12)
-    without = spans.squad_scores(answers, doubts, golds)
-    theirs = official(dict(enumerate(answers)), dict(enumerate(doubts)), dict(enumerate(golds)), np.inf)
+    without = spans.squad_scores(answers, na_probs, golds)
+    theirs = official(dict(enumerate(answers)), dict(enumerate(na_probs)), dict(enumerate(golds)), np.inf)
     assert without == pytest.approx({k: v for k, v in theirs.items() if not k.startswith("best")}, abs=1e-12)
 
 
-def test_the_tuned_threshold_is_the_best_there_is() -> None:
+def test_tuned_threshold_is_optimal() -> None:
     for seed in range(200):
-        look_for_a_better_one(np.random.default_rng(seed))
+        check_no_threshold_is_better(np.random.default_rng(seed))
 
 
-def look_for_a_better_one(rng: np.random.Generator) -> None:
+def check_no_threshold_is_better(rng: np.random.Generator) -> None:
     n = int(rng.integers(2, 15))
     values, none, has = rng.random(n).round(1), rng.normal(0, 2, n).round(0), rng.random(n) < 0.5
     answered = np.ones(n, bool)
@@ -136,7 +136,7 @@ def look_for_a_better_one(rng: np.random.Generator) -> None:
 def test_chinese_is_compared_by_characters() -> None:
     golds = [["10世纪和11世纪"], ["法国"], []]
     scores = spans.squad_scores(["在10世纪", "法国。", ""], [0, 0, 0], golds, chinese=True)
-    assert scores["f1"] == pytest.approx((0 + 0 + 1) / 3)  # words between blanks: useless
+    assert scores["f1"] == pytest.approx((0 + 0 + 1) / 3)  # whitespace tokens are useless
     # 在 10 世 纪 against 10 世 纪 和 11 世 纪: a common run of 3
     assert scores["zh_f1"] == pytest.approx((2 * 3 / (4 + 7) + 1 + 1) / 3)
     assert "zh_f1" not in spans.squad_scores(["a"], [0], [["a"]])
@@ -147,24 +147,24 @@ def test_chinese_is_compared_by_characters() -> None:
 # -------------------------------------------------------------------------------------------------------------- search
 
 
-def test_the_best_spans_are_those_of_two_loops() -> None:
+def test_best_spans_match_nested_loops() -> None:
     for seed in range(200):
-        search_with_loops(seed, np.random.default_rng(seed))
+        compare_with_loops(seed, np.random.default_rng(seed))
 
 
-def search_with_loops(seed: int, rng: np.random.Generator) -> None:
-    n, longest, top = int(rng.integers(1, 12)), int(rng.integers(1, 8)), int(rng.integers(1, 5))
+def compare_with_loops(seed: int, rng: np.random.Generator) -> None:
+    n, max_length, top = int(rng.integers(1, 12)), int(rng.integers(1, 8)), int(rng.integers(1, 5))
     start, end = rng.normal(0, 2, (2, n)).round(seed % 2)  # half of them with equal sums
     if seed % 3 == 0:
         start[rng.integers(0, n)] = -np.inf
     every = [
         (s, e, start[s] + end[e])
         for s in range(n)
-        for e in range(s, min(n, s + longest))
+        for e in range(s, min(n, s + max_length))
         if start[s] + end[e] > -np.inf
     ]
-    found, total = spans.best_spans(start, end, longest, top)
-    assert found == sorted(every, key=lambda x: (-x[2], x[0], x[1]))[:top]
+    spans_found, total = spans.best_spans(start, end, max_length, top)
+    assert spans_found == sorted(every, key=lambda x: (-x[2], x[0], x[1]))[:top]
     if every:
         assert total == pytest.approx(np.log(np.exp([x[2] for x in every]).sum()))
 
@@ -177,22 +177,22 @@ def test_windows_cover_everything_and_overlap() -> None:
                 covered = {i for s in starts for i in range(s, min(tokens, s + size))}
                 assert covered == set(range(tokens))
                 assert all(b - a == size - overlap for a, b in pairwise(starts))
-                assert len(starts) == 1 or starts[-2] + size < tokens  # none is needless
+                assert len(starts) == 1 or starts[-2] + size < tokens  # none is redundant
 
 
 def test_ten_thousand_windows_take_seconds() -> None:
     rng = np.random.default_rng(0)
     count, tokens = 1000, 384
     values = [rng.normal(size=(tokens, 2)).astype(np.float32) for _ in range(count)]
-    places = np.stack([np.arange(tokens - 20) * 4, np.arange(tokens - 20) * 4 + 3], 1)
-    window = spans.Window("abc " * tokens, places, 19)
-    begun = time.process_time()
-    found = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
-    assert time.process_time() - begun < 2.0  # a tenth of them: about 0.2 s
-    assert len(found) == 334 and all(len(f.spans) >= 3 for f in found)
+    offsets = np.stack([np.arange(tokens - 20) * 4, np.arange(tokens - 20) * 4 + 3], 1)
+    window = spans.Window("abc " * tokens, offsets, 19)
+    start_time = time.process_time()
+    candidates = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
+    assert time.process_time() - start_time < 2.0  # 10% of them take about 0.2 s
+    assert len(candidates) == 334 and all(len(f.spans) >= 3 for f in candidates)
 
 
-def test_characters_are_those_of_the_raw_text() -> None:
+def test_offsets_refer_to_the_raw_text() -> None:
     assert spans.trim_offsets(" a\u3000b ", [(0, 2), (2, 4), (2, 3), (4, 5)]).tolist() == [
         [1, 2],
         [3, 4],

@@ -1,4 +1,5 @@
-"""Tags: words and tokens meet at their places in the raw text; long texts in windows; it learns, saves, and opens in transformers."""
+"""Tagging: words and tokens are aligned by raw-text offsets, long texts use windows, and trained models load in
+transformers."""
 
 import json
 from pathlib import Path
@@ -77,11 +78,11 @@ def task_of(tokenizer: Tokenizer, length: int = 64, task_state: Any = LABELS, **
     return Tag(Recipe.build({"task": settings}), tokenizer, task_state | {"length": length})
 
 
-def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
-    """As if a model had said these tags, word by word."""
+def outputs(task: Tag, records: list[Any], predicted_tags: list[list[str]]) -> Outputs:
+    """Model outputs that predict these tags, word by word."""
     rows: list[Example] = []
     values, numbers = [], []
-    for n, (record, tags) in enumerate(zip(records, wanted)):
+    for n, (record, tags) in enumerate(zip(records, predicted_tags)):
         for row in task.encode(record, labeled=False):
             _, _, own, at = row.metadata
             logits = np.zeros((len(row), len(task.labels)))
@@ -106,23 +107,23 @@ ODD = [
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
-def test_every_word_keeps_its_place(kind: str, tokenizers: dict[str, Tokenizer]) -> None:
+def test_every_word_is_aligned_to_its_tokens(kind: str, tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers[kind]
     for text in ODD:
         words = split_words(text)
         assert "".join(text[a:b] for a, b in words) == "".join(text.split())
         ids, first = align(tokenizer, text, words)
-        known = first[first >= 0]
-        assert (np.diff(known) > 0).all() and (known < len(ids)).all()
+        aligned = first[first >= 0]
+        assert (np.diff(aligned) > 0).all() and (aligned < len(ids)).all()
         (encoding,) = tokenizer.encode_batch([text])
         for w, (a, b) in enumerate(words):  # a word without a token is one that the tokenizer drops
             (alone,) = tokenizer.encode_batch([text[a:b]])
             assert first[w] >= 0 or all(tokenizer.token(i) == "▁" for i in alone.ids), (text, text[a:b])
         if not any(len({n for n, (a, b) in enumerate(words) if a < e and s < b}) > 1 for s, e in encoding.offsets):
-            assert ids == encoding.ids  # as anyone tokenizes the text
+            assert ids == encoding.ids  # the plain tokenization of the text
 
 
-def test_decomposed_accents_and_an_uncased_model(tokenizers: dict[str, Tokenizer]) -> None:
+def test_alignment_with_decomposed_accents_and_an_uncased_model(tokenizers: dict[str, Tokenizer]) -> None:
     text = "Re\u0301sume\u0301 , New York"
     words = split_words(text)
     assert [text[a:b] for a, b in words] == ["Re\u0301sume\u0301", ",", "New", "York"]
@@ -133,19 +134,19 @@ def test_decomposed_accents_and_an_uncased_model(tokenizers: dict[str, Tokenizer
     assert all(text[e["start"] : e["end"]] == e["text"] for e in answer["entities"])
 
 
-def test_a_token_over_two_words_is_made_anew(tokenizers: dict[str, Tokenizer]) -> None:
+def test_token_across_two_words_is_retokenized(tokenizers: dict[str, Tokenizer]) -> None:
     for kind in ("wordpiece", "bpe", "unigram"):
         t = tokenizers[kind]
         text = "Alice lives"
         ids, first = align(t, text, [[0, 2], [2, 5], [6, 11]])  # Al + ice
         assert (first >= 0).all() and len(set(first.tolist())) == 3
         whole = t.encode(text)
-        assert ids[first[2] :] == whole[len(whole) - (len(ids) - first[2]) :]  # what follows is as it was
+        assert ids[first[2] :] == whole[len(whole) - (len(ids) - first[2]) :]  # the following tokens are unchanged
     ids, first = align(tokenizers["byte"], "北京", [[0, 1], [1, 2]])
     assert first.tolist() == [0, 3] and len(ids) == 6
 
 
-def test_words_of_nothing_are_outside(tokenizers: dict[str, Tokenizer]) -> None:
+def test_words_without_tokens_are_tagged_outside(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     record = {"text": "New \u200b\u200d York", "words": [[0, 3], [4, 6], [7, 11]]}
     (answer,) = task.decode(outputs(task, [record], [["B-loc", "I-loc", "I-loc"]]))
@@ -157,14 +158,14 @@ def test_words_of_nothing_are_outside(tokenizers: dict[str, Tokenizer]) -> None:
 # ------------------------------------------------------------------------------------------------------- windows
 
 
-def test_windows_decide_each_word_once_where_it_stands_most_inside() -> None:
+def test_each_word_is_predicted_once_in_the_window_with_most_context() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
         count, room = int(rng.integers(1, 200)), int(rng.integers(2, 40))
         first = np.flatnonzero(rng.random(count) < 0.6)
         cuts, deciding = word_windows(count, first, room)
         assert all(0 < b - a <= room for a, b in cuts)
-        assert set().union(*(range(a, b) for a, b in cuts)) == set(range(count))  # nothing is left out
+        assert set().union(*(range(a, b) for a, b in cuts)) == set(range(count))  # all words are covered
         for f, k in zip(first, deciding):
 
             def inside(cut: tuple[int, int], f: int = f, count: int = count) -> float:
@@ -174,7 +175,7 @@ def test_windows_decide_each_word_once_where_it_stands_most_inside() -> None:
             assert inside(cuts[k]) == max(map(inside, cuts)) >= 0
 
 
-def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
+def test_long_text_is_covered_by_windows(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"], 12)
     words = ("Alice lives in New York . " * 9).split()
     text = " ".join(words)
@@ -182,7 +183,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     rows = task.encode({"text": text}, labeled=False)
     assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.overflowing.total() == 1
     assert sorted(w for row in rows for w in row.metadata[2].tolist()) == list(range(len(words)))
-    for row in rows:  # each word is read at its own first token
+    for row in rows:  # each word is predicted at its own first token
         _, _, own, at = row.metadata
         assert row.input_ids[at].tolist() == [task.tokenizer.encode(words[w])[0] for w in own]
     (answer,) = task.decode(outputs(task, [{"text": text}], [tags]))
@@ -196,7 +197,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
         task_of(tokenizers["wordpiece"], 12, overflow="error").encode({"text": text}, labeled=False)
 
 
-def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
+def test_span_boundary_inside_a_word_splits_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     record = {"text": "in NewYork", "spans": [{"start": 3, "end": 6, "label": "loc"}]}
     (row,) = task.encode(record)
@@ -205,10 +206,10 @@ def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Toke
     assert row.metadata[1] == [[0, 2], [3, 10]]
 
 
-# ------------------------------------------------------------------------------------------------------- answers
+# --------------------------------------------------------------------------------------------------------- predictions
 
 
-def test_answers_are_valid_and_score_as_seqeval_in_both_modes(tokenizers: dict[str, Tokenizer]) -> None:
+def test_predictions_are_valid_and_scores_match_seqeval_in_both_modes(tokenizers: dict[str, Tokenizer]) -> None:
     task, rng = task_of(tokenizers["wordpiece"]), np.random.default_rng(1)
     text = "Alice lives in New York ."
     words = split_words(text)
@@ -225,14 +226,14 @@ def test_answers_are_valid_and_score_as_seqeval_in_both_modes(tokenizers: dict[s
         for t in truth
     ]
     assert not any(schemes.invalid_tags(a["tags"], "BIO") for a in answers)
-    found = [a["tags"] for a in answers]
+    predicted = [a["tags"] for a in answers]
     ours = task.score(answers, records)["f1"]
-    assert ours == pytest.approx(f1_score(truth, raw))  # seqeval reads the raw answers as we do
-    assert ours == pytest.approx(f1_score(truth, found, mode="strict", scheme=IOB2))
+    assert ours == pytest.approx(f1_score(truth, raw))  # seqeval decodes the raw predictions in the same way
+    assert ours == pytest.approx(f1_score(truth, predicted, mode="strict", scheme=IOB2))
     assert 0 < answers[0]["entities"][0]["score"] <= 1
 
 
-def test_other_schemes_and_a_folder_without_our_file(tokenizers: dict[str, Tokenizer]) -> None:
+def test_other_schemes_and_a_transformers_folder(tokenizers: dict[str, Tokenizer]) -> None:
     config = preset("bert-tiny", vocab_size=50, labels=("B-PER", "O", "U-PER", "L-PER", "I-PER"))
     task_state = Tag.state_from_folder(Path(), config, {"tag"})
     assert (
@@ -263,7 +264,7 @@ def run(model: Path, text: str, out: Path, name: str = "train.conll", **more: An
     return api.finetune(str(model), train=[str(file)], out=out, **settings)
 
 
-def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path) -> None:
+def test_trained_model_is_saved_and_loads_in_transformers(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text(CONLL)
     values = {"init_from": str(folder), "task": {"train": [str(tmp_path / "train.conll")]}}
     job = prepare(make_recipe(values, ["train.steps=40", "train.batch_size=4", "train.lr=5e-3"]))
@@ -281,8 +282,8 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     ]
     assert api.evaluate(done.model, [str(tmp_path / "train.conll")])["f1"] == 1.0
     task = predictor.task
-    theirs, found = AutoModelForTokenClassification.from_pretrained(done.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    theirs, loading_info = AutoModelForTokenClassification.from_pretrained(done.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     assert [theirs.config.id2label[n] for n in range(5)] == task.task_state["labels"]
     texts = ["Bob lives in New York.", "Nobody left."]
     batch = collate([e for t in texts for e in task.encode({"text": t}, labeled=False)], task.tokenizer.pad)
@@ -291,29 +292,31 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
         ).logits
         ours = task.forward(predictor.model, batch)
-    kept = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    assert gap(ours[kept], logits[kept]) <= 1e-5
+    attended = (
+        torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    )
+    assert gap(ours[attended], logits[attended]) <= 1e-5
     result = CliRunner().invoke(app, ["predict", str(done.model), texts[0]])
     assert "Bob = per" in result.output and "New York = loc" in result.output
     result = CliRunner().invoke(app, ["predict", str(done.model), texts[0], "--json"])
     assert json.loads(result.stdout)[0]["entities"] == answer["entities"]
 
 
-def test_a_label_that_only_the_test_file_has_is_found(folder: Path, tmp_path: Path) -> None:
+def test_label_that_occurs_only_in_the_test_file_raises(folder: Path, tmp_path: Path) -> None:
     files = {"train": CONLL, "test": "At O\nAcme B-org\n"}
     for name, text in files.items():
         (tmp_path / f"{name}.conll").write_text(text)
     paths = {name: [str(tmp_path / f"{name}.conll")] for name in files}
     with pytest.raises(UserError, match=r"test.conll:1: the label 'org' of test"):
         prepare(make_recipe({"init_from": str(folder), "task": paths}))
-    names = ["O", "B-loc", "I-loc", "B-per", "I-per", "B-org", "I-org"]  # said by the user: then it is known
+    names = ["O", "B-loc", "I-loc", "B-per", "I-per", "B-org", "I-org"]  # labels given by the user are known
     assert (
         prepare(make_recipe({"init_from": str(folder), "task": paths | {"labels": names}})).task.task_state["labels"]
         == names
     )
 
 
-def test_one_kind_of_entity_is_enough(folder: Path, tmp_path: Path) -> None:
+def test_single_entity_label_is_enough(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"text": "in Rome", "spans": [[3, 7, "loc"]]}\n{"text": "Oslo", "spans": [[0, 4, "loc"]]}\n'
     )
@@ -344,17 +347,17 @@ def test_models_without_attention_tag_with_a_frozen_encoder(
     assert api.evaluate(done.model, [str(tmp_path / "train.conll")])["token_accuracy"] > 0.7
 
 
-def test_details_show_what_went_wrong(tokenizers: dict[str, Tokenizer]) -> None:
+def test_details_contain_the_errors(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     text = "Alice left New York"
     record = {"location": "a:1", "text": text, "spans": [{"start": 0, "end": 5, "label": "per"}]}
     right, wrong = ["B-per", "O", "O", "O"], ["O", "O", "B-loc", "I-loc"]
     answers = task.decode(outputs(task, [record, record | {"location": "a:2"}], [right, wrong]))
-    found = task.details(answers, [record, record | {"location": "a:2"}])
-    assert [(e["location"], e["expected"], e["predicted"]) for e in found["errors"]] == [
+    details = task.details(answers, [record, record | {"location": "a:2"}])
+    assert [(e["location"], e["expected"], e["predicted"]) for e in details["errors"]] == [
         ("a:2", "Alice (per)", "New York (loc)")
     ]
-    assert [(e["location"], e["predicted"]) for e in found["examples"]] == [("a:1", "Alice (per)")]
-    assert [line["label"] for line in found["per_label"]] == ["loc", "per"]
-    assert sum(map(sum, found["confusion"]["matrix"])) == 8
-    json.dumps(found)
+    assert [(e["location"], e["predicted"]) for e in details["examples"]] == [("a:1", "Alice (per)")]
+    assert [line["label"] for line in details["per_label"]] == ["loc", "per"]
+    assert sum(map(sum, details["confusion"]["matrix"])) == 8
+    json.dumps(details)

@@ -1,4 +1,4 @@
-"""Distillation of fine-tuned models: what the teacher says once is what the student is compared with."""
+"""Distillation of fine-tuned models: teacher predictions are computed once and the student is compared with them."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the river of the town", "it rained", "the old king and the sea"]
-LEARNT: dict[str, dict[str, Any]] = {
+TASK_STATES: dict[str, dict[str, Any]] = {
     "one": {"labels": ["x", "y", "z"], "target": "single_label"},
     "several": {"labels": ["x", "y", "z"], "target": "multi_label"},
     "number": {"labels": ["value"], "target": "regression", "mean": 2.0, "sd": 4.0},
@@ -66,7 +66,7 @@ def tokenizer_of(texts: list[str]) -> Tokenizer:
 
 def task_of(kind: str, tokenizer: Tokenizer, **task_state: Any) -> tuple[Task, Model]:
     name = "classify" if kind in LABELS else kind
-    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **LEARNT[kind], **task_state})
+    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **TASK_STATES[kind], **task_state})
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **tokenizer.config_ids())
     task.bind(config)
@@ -99,152 +99,163 @@ def records_of(kind: str) -> list[dict[str, Any]]:
     return [{"location": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(TEXTS, LABELS[kind]))]
 
 
-@pytest.mark.parametrize("kind", LEARNT)
-def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) -> None:
+@pytest.mark.parametrize("kind", TASK_STATES)
+def test_term_is_zero_for_equal_predictions_and_training_reduces_it(kind: str) -> None:
     tokenizer = tokenizer_of(TEXTS)
-    task, known = task_of(kind, tokenizer)
-    other, student = task_of(kind, tokenizer, more=1)  # other first weights
-    assert not torch.equal(known.embedding, student.embedding)
+    task, teacher_model = task_of(kind, tokenizer)
+    other, student = task_of(kind, tokenizer, more=1)  # different initial weights
+    assert not torch.equal(teacher_model.embedding, student.embedding)
     with torch.no_grad():
-        for value in known.heads.parameters():
-            value.mul_(30)  # a teacher with opinions
+        for value in teacher_model.heads.parameters():
+            value.mul_(30)  # a teacher with confident predictions
     encoded = [other.encode(r) for r in records_of(kind)]
-    taught = teacher.attach_teacher_logits(other, known, task, records_of(kind), encoded)
+    objective = teacher.attach_teacher_logits(other, teacher_model, task, records_of(kind), encoded)
     batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
-    same, count = taught.loss(known, batch)["teacher"]
-    assert float(same.detach()) == near(0.0, 1e-4) and count == taught.target_counts(batch)["teacher"] > 0
+    same, count = objective.loss(teacher_model, batch)["teacher"]
+    assert float(same.detach()) == near(0.0, 1e-4) and count == objective.target_counts(batch)["teacher"] > 0
     optimizer, before = torch.optim.Adam(student.parameters(), 1e-2), 0.0
     for _ in range(30):
-        apart = taught.loss(student, batch)["teacher"][0]
-        before = before or float(apart.detach())
+        divergence = objective.loss(student, batch)["teacher"][0]
+        before = before or float(divergence.detach())
         optimizer.zero_grad()
-        apart.backward()
+        divergence.backward()
         optimizer.step()
-    assert float(taught.loss(student, batch)["teacher"][0].detach()) < 0.2 * before
+    assert float(objective.loss(student, batch)["teacher"][0].detach()) < 0.2 * before
     hard = objective_of(other).loss(student, batch)
-    both = taught.loss(student, batch)
+    both = objective.loss(student, batch)
     assert all(float(both[t][0].detach()) == pytest.approx(float(hard[t][0].detach()), rel=1e-5) for t in hard)
-    assert sum(taught.weights.values()) == pytest.approx(
+    assert sum(objective.weights.values()) == pytest.approx(
         0.5 + 0.5 * sum(other.SPEC.training.loss_weights.get(t, 1.0) for t in other.SPEC.terms)
     )
 
 
-@pytest.mark.parametrize("kind", [kind for kind in LEARNT if kind != "embed"])
-def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in TASK_STATES if kind != "embed"])
+def test_both_terms_use_one_forward_pass(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = tokenizer_of(TEXTS)
-    task, known = task_of(kind, tokenizer)
+    task, teacher_model = task_of(kind, tokenizer)
     encoded = [task.encode(r) for r in records_of(kind)]
-    taught = teacher.attach_teacher_logits(task, known, task, records_of(kind), encoded)
+    objective = teacher.attach_teacher_logits(task, teacher_model, task, records_of(kind), encoded)
     runs: list[str] = []
     logits = Model.logits
-    monkeypatch.setattr(Model, "logits", lambda self, head, *given: runs.append(head) or logits(self, head, *given))
-    taught.loss(known, collate([e for rows in encoded for e in rows], tokenizer.pad))
+    monkeypatch.setattr(Model, "logits", lambda self, head, *args: runs.append(head) or logits(self, head, *args))
+    objective.loss(teacher_model, collate([e for rows in encoded for e in rows], tokenizer.pad))
     assert runs == [task.heads[0]]
 
 
-def test_the_divergence_is_hinton_s() -> None:
-    heat = 2.5
+def test_divergence_matches_hinton_et_al() -> None:
+    temperature = 2.5
     a, b = torch.randn(5, 3), torch.randn(5, 3)
-    p, q = (b / heat).softmax(-1), (a / heat).softmax(-1)
-    assert float(terms.CrossEntropy(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
-        float(heat**2 * (p * (p / q).log()).sum()), rel=1e-5
+    p, q = (b / temperature).softmax(-1), (a / temperature).softmax(-1)
+    assert float(terms.CrossEntropy(logits=a, targets=a).distillation_loss(b, temperature)) == pytest.approx(
+        float(temperature**2 * (p * (p / q).log()).sum()), rel=1e-5
     )
-    p, q = (b / heat).sigmoid(), (a / heat).sigmoid()
-    wanted = heat**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
-    assert float(terms.BinaryCrossEntropy(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
-        float(wanted), rel=1e-5
+    p, q = (b / temperature).sigmoid(), (a / temperature).sigmoid()
+    expected = temperature**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
+    assert float(terms.BinaryCrossEntropy(logits=a, targets=a).distillation_loss(b, temperature)) == pytest.approx(
+        float(expected), rel=1e-5
     )
     v, none = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.zeros(3)
     vectors = terms.Contrastive(logits=v, targets=none, role=none, key=none, temperature=0.5)
-    assert float(vectors.distillation_loss(3 * v.flip(1), heat)) == near(0.0, 1e-6)  # the same cosines
-    assert float(vectors.distillation_loss(v.flip(0), heat)) > 0.1
+    assert float(vectors.distillation_loss(3 * v.flip(1), temperature)) == near(0.0, 1e-6)  # the same cosines
+    assert float(vectors.distillation_loss(v.flip(0), temperature)) > 0.1
 
 
-def test_another_tokenizer_serves_for_records_alone() -> None:
+def test_teacher_with_another_tokenizer_works_only_for_record_level_tasks() -> None:
     ours, theirs = tokenizer_of(TEXTS), tokenizer_of([t[::-1] for t in TEXTS] + TEXTS)
     task, _ = task_of("one", ours)
-    known_task, known = task_of("one", theirs, labels=["z", "x", "y"])
+    teacher_task, teacher_model = task_of("one", theirs, labels=["z", "x", "y"])
     encoded = [task.encode(r) for r in records_of("one")]
-    teacher.attach_teacher_logits(task, known, known_task, records_of("one"), encoded)
-    said = [a["scores"] for a in known_task.predict(known, records_of("one"))]
-    kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
-    shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
-    assert shares == near(np.array([[s[name] for name in task.task_state["labels"]] for s in said]), 1e-5)
-    for kind in ("choose", "rank", "embed"):  # a student of another size, too
+    teacher.attach_teacher_logits(task, teacher_model, teacher_task, records_of("one"), encoded)
+    teacher_scores = [a["scores"] for a in teacher_task.predict(teacher_model, records_of("one"))]
+    teacher_logits = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
+    probabilities = np.exp(teacher_logits) / np.exp(teacher_logits).sum(-1, keepdims=True)
+    assert probabilities == near(
+        np.array([[s[name] for name in task.task_state["labels"]] for s in teacher_scores]), 1e-5
+    )
+    for kind in ("choose", "rank", "embed"):  # also with a student of another size
         task, _ = task_of(kind, ours)
-        known_task, known = task_of(kind, theirs)
+        teacher_task, teacher_model = task_of(kind, theirs)
         encoded = [task.encode(r) for r in records_of(kind)]
-        teacher.attach_teacher_logits(task, known, known_task, records_of(kind), encoded)
-        for heads, record, answer in zip(encoded, records_of(kind), known_task.predict(known, records_of(kind))):
+        teacher.attach_teacher_logits(task, teacher_model, teacher_task, records_of(kind), encoded)
+        for heads, record, answer in zip(
+            encoded, records_of(kind), teacher_task.predict(teacher_model, records_of(kind))
+        ):
             rows = [row for head in heads for row in (head, *head.grouped_rows)]
-            kept = {row.metadata: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels}
+            teacher_logits = {
+                row.metadata: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels
+            }
             if kind == "embed":
-                a, b = kept[0, record["text"]], kept[1, record["positive"]]
+                a, b = teacher_logits[0, record["text"]], teacher_logits[1, record["positive"]]
                 assert float(a @ b) == near(answer["similarity"], 1e-5)
-                assert len(kept) == 2 + len(record["negatives"])
+                assert len(teacher_logits) == 2 + len(record["negatives"])
                 assert all((row.labels["embed.role"][0] < 0) != ("teacher.logits" in row.labels) for row in rows)
             elif kind == "choose":
-                found = np.exp([kept[choice] for choice in record["choices"]])
-                assert found / found.sum() == near(answer["scores"], 1e-5)
+                exponentials = np.exp([teacher_logits[choice] for choice in record["choices"]])
+                assert exponentials / exponentials.sum() == near(answer["scores"], 1e-5)
             else:
-                assert {n: answer["scores"][n] for n in kept} == near(kept, 1e-5) and len(kept) > 2
+                assert {n: answer["scores"][n] for n in teacher_logits} == near(teacher_logits, 1e-5) and len(
+                    teacher_logits
+                ) > 2
     for kind in ("tag", "answer"):
         task, _ = task_of(kind, ours)
         with pytest.raises(UserError, match="another tokenizer"):
             teacher.check_teacher(task, task_of(kind, theirs)[0])
 
 
-def test_numbers_are_the_teacher_s_whatever_their_scale() -> None:
+def test_regression_targets_match_the_teacher_at_any_scale() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("number", tokenizer)
-    known_task, known = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as a finished model's
+    teacher_task, teacher_model = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as in a finished model
     encoded = [task.encode(r) for r in records_of("number")]
-    teacher.attach_teacher_logits(task, known, known_task, records_of("number"), encoded)
-    for rows, answer in zip(encoded, known_task.predict(known, records_of("number"))):
+    teacher.attach_teacher_logits(task, teacher_model, teacher_task, records_of("number"), encoded)
+    for rows, answer in zip(encoded, teacher_task.predict(teacher_model, records_of("number"))):
         assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == near(answer["value"], 1e-5)
 
 
-def test_other_labels_are_refused_by_name() -> None:
+def test_teacher_with_other_labels_raises_and_names_them() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("one", tokenizer)
-    for task_state, said in (
+    for task_state, message in (
         ({"labels": ["x", "y", "w"]}, "it does not have z; the training file does not have w"),
         ({"labels": ["x", "y", "z", "w"]}, "the training file does not have w"),
         ({"target": "multi_label"}, "output is binary, but the training file needs choice"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             teacher.check_teacher(task, task_of("one", tokenizer, **task_state)[0])
     with pytest.raises(UserError, match="task is tag"):
         teacher.check_teacher(task, task_of("tag", tokenizer)[0])
     with pytest.raises(UserError, match="generate") as error:
         teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
-    assert "unmask predict x FILE" in str(error.value.hint)  # the way there is
+    assert "unmask predict x FILE" in str(error.value.hint)  # the suggested alternative
     with pytest.raises(UserError, match=r"rank\.loss=pointwise"):
         TASKS["rank"].check(
             Recipe.build({"task": {"teacher": "x", "rank": {"loss": "pointwise"}}}), preset("bert-tiny")
         )
 
 
-def test_records_that_differ_in_their_number_of_rows_each_have_their_own_divergence() -> None:
-    """What is padded beside a record of two choices counts nothing."""
+def test_each_record_has_its_own_divergence_for_any_number_of_rows() -> None:
+    """Padding of a record with two choices does not count."""
     tokenizer = tokenizer_of(TEXTS)
-    task, known = task_of("choose", tokenizer)
+    task, teacher_model = task_of("choose", tokenizer)
     _, student = task_of("choose", tokenizer, more=1)
     with torch.no_grad():
-        for n, value in enumerate(known.parameters()):
+        for n, value in enumerate(teacher_model.parameters()):
             value.normal_(0, 0.5, generator=torch.Generator().manual_seed(n))
     encoded = [task.encode(r) for r in records_of("choose")]
-    taught = teacher.attach_teacher_logits(task, known, task, records_of("choose"), encoded)
-    whole = taught.loss(student, collate([e for rows in encoded for e in rows], tokenizer.pad))["teacher"]
-    alone = [float(taught.loss(student, collate(rows, tokenizer.pad))["teacher"][0].detach()) for rows in encoded]
+    objective = teacher.attach_teacher_logits(task, teacher_model, task, records_of("choose"), encoded)
+    whole = objective.loss(student, collate([e for rows in encoded for e in rows], tokenizer.pad))["teacher"]
+    alone = [float(objective.loss(student, collate(rows, tokenizer.pad))["teacher"][0].detach()) for rows in encoded]
     assert float(whole[0].detach()) == pytest.approx(sum(alone), rel=1e-4) and whole[1] == 4 and min(alone) > 0.01
-    heat, answers = task.recipe.distill.temperature, [task.predict(m, records_of("choose")) for m in (known, student)]
-    p, q = (torch.tensor(a[0]["scores"]).log().div(heat).softmax(-1) for a in answers)
-    assert alone[0] == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-3)
+    temperature, answers = (
+        task.recipe.distill.temperature,
+        [task.predict(m, records_of("choose")) for m in (teacher_model, student)],
+    )
+    p, q = (torch.tensor(a[0]["scores"]).log().div(temperature).softmax(-1) for a in answers)
+    assert alone[0] == pytest.approx(float(temperature**2 * (p * (p / q).log()).sum()), rel=1e-3)
 
 
-def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A teacher that turns every label around: its share of the loss is seen in what the student answers."""
+def test_student_learns_from_a_teacher_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher with inverted labels: its fraction of the loss is visible in the student's predictions."""
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
     tokenizer = tokenizer_of(TEXTS)
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
@@ -265,7 +276,7 @@ def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     steps = [line for line in lines if line["event"] == "train"]
     assert all("teacher" in line for line in steps)
     assert steps[3]["loss"] == pytest.approx(0.5 * steps[3]["classify"] + 0.5 * steps[3]["teacher"], rel=1e-5)
-    sure = [a["probability"] for a in api.predict(run.path, TEXTS)]
-    assert max(sure) < 0.9  # torn between two
+    probabilities = [a["probability"] for a in api.predict(run.path, TEXTS)]
+    assert max(probabilities) < 0.9  # between both targets
     with pytest.raises(UserError, match="not fine-tuned"):
         api.finetune(tmp_path / "m", train=tmp_path / "right.csv", teacher=str(tmp_path / "m"), out=tmp_path / "none")

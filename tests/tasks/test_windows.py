@@ -1,4 +1,4 @@
-"""A text that is read in several windows counts as one record in the loss."""
+"""A text that is split into several windows counts as one record in the loss."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ TARGETS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 }
 
 
-def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Example]]]:
-    """The task, a model, and rows as a run has them."""
+def make(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Example]]]:
+    """Return the task, a model, and encoded rows as in a run."""
     task_state, labels = TARGETS[target]
     recipe = Recipe.build({"train": {"batch_size": 4}})
     kind = {"target": "single_label" if target == "weighed" else target}
@@ -42,9 +42,9 @@ def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
     encoded = [task.encode(record) for record in records]
     rng = np.random.default_rng(0)
     for rows in encoded:
-        said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
+        teacher_logits = rng.normal(size=(1, len(task.labels))).astype(np.float32)
         for row in rows:
-            row.labels = {**row.labels, LOGITS: said}
+            row.labels = {**row.labels, LOGITS: teacher_logits}
     build_train_loader(Part(recipe, task, model, RecordSets(records, [], []), []), encoded)
     return task, model, encoded
 
@@ -54,7 +54,7 @@ def losses(objective: Objective, model: Model, rows: list[Example]) -> dict[str,
         return {k: float(total) / n for k, (total, n) in objective.loss(model, collate(rows, TOKENIZER.pad)).items()}
 
 
-def bare(row: Example) -> Example:
+def without_weights(row: Example) -> Example:
     return Example(
         row.input_ids,
         row.token_type_ids,
@@ -63,18 +63,20 @@ def bare(row: Example) -> Example:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_record_counts_the_same(target: str) -> None:
-    task, model, encoded = made(target, TEXTS)
+def test_every_record_has_equal_weight(target: str) -> None:
+    task, model, encoded = make(target, TEXTS)
     assert [len(rows) for rows in encoded] == [1, 3, 1, 2]
     for objective in (objective_of(task), WithTeacher(task)):
-        found = losses(objective, model, [row for rows in encoded for row in rows])
-        each = [losses(objective, model, [bare(row) for row in rows]) for rows in encoded]
-        assert found == pytest.approx({k: np.mean([one[k] for one in each]) for k in found}, rel=1e-5)
+        batch_losses = losses(objective, model, [row for rows in encoded for row in rows])
+        each = [losses(objective, model, [without_weights(row) for row in rows]) for rows in encoded]
+        assert batch_losses == pytest.approx({k: np.mean([one[k] for one in each]) for k in batch_losses}, rel=1e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_records_of_one_row_are_as_if_there_were_no_weights(target: str) -> None:
-    task, model, encoded = made(target, [text[:12] for text in TEXTS])
-    rows = [row for several in encoded for row in several]
+def test_single_row_records_have_no_weights(target: str) -> None:
+    task, model, encoded = make(target, [text[:12] for text in TEXTS])
+    rows = [row for group in encoded for row in group]
     assert len(rows) == 4 and set(rows[0].labels) == {"classify.targets", LOGITS}
-    assert losses(objective_of(task), model, rows) == losses(objective_of(task), model, [bare(row) for row in rows])
+    assert losses(objective_of(task), model, rows) == losses(
+        objective_of(task), model, [without_weights(row) for row in rows]
+    )

@@ -1,4 +1,4 @@
-"""ROUGE, BLEU and chrF are those of rouge-score and sacrebleu."""
+"""ROUGE, BLEU and chrF match rouge-score and sacrebleu."""
 
 import math
 import random
@@ -16,9 +16,11 @@ EN = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran", "it's", "3.5", "U.S."
 ZH = ["猫", "在", "垫", "子", "上", "睡", "觉", "。", "GPT2", "模", "型", "，", "好"]
 
 
-def texts(rng: random.Random, vocabulary: list[str], joint: str, longest: int = 14) -> str:
-    """Lines of a few words; now and then nothing at all, or nothing but a blank line."""
-    lines = [joint.join(rng.choices(vocabulary, k=rng.randint(0, longest))) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
+def texts(rng: random.Random, vocabulary: list[str], joint: str, max_words: int = 14) -> str:
+    """Lines of a few words; sometimes empty, sometimes only a blank line."""
+    lines = [
+        joint.join(rng.choices(vocabulary, k=rng.randint(0, max_words))) for _ in range(rng.choice([1, 1, 1, 2, 4]))
+    ]
     return rng.choice(["", "\n", "...", "\n".join(lines), "\n".join(lines), "\n".join(lines), "\n".join(lines)])
 
 
@@ -38,18 +40,18 @@ class Characters:
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("en", None), ("zh", Characters())])
-def test_rouge_is_that_of_rouge_score(language: str, tokenizer: Any) -> None:
+def test_rouge_matches_rouge_score(language: str, tokenizer: Any) -> None:
     scorer = RougeScorer(list(metrics.ROUGE), use_stemmer=False, tokenizer=tokenizer)
-    made = cases(language, 300)
-    assert any(not answer for _, answer in made) and any("\n" in answer for _, answer in made)
-    for references, answer in made:
+    data = cases(language, 300)
+    assert any(not answer for _, answer in data) and any("\n" in answer for _, answer in data)
+    for references, answer in data:
         theirs = scorer.score_multi(references, answer)
         assert metrics.rouge(references, answer, language) == pytest.approx(
             {name: theirs[name].fmeasure for name in metrics.ROUGE}, abs=1e-12
         ), (references, answer)
 
 
-def test_long_texts_too() -> None:
+def test_rouge_of_long_texts_matches_rouge_score() -> None:
     rng = random.Random(0)
     scorer = RougeScorer(list(metrics.ROUGE))
     for _ in range(5):
@@ -58,25 +60,26 @@ def test_long_texts_too() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_bleu_and_chrf_are_sacrebleu_s(language: str) -> None:
-    made, rng = cases(language, 400), random.Random(1)
+def test_bleu_and_chrf_match_sacrebleu(language: str) -> None:
+    data, rng = cases(language, 400), random.Random(1)
     for size in [1] * 200 + [2, 5, 20, 100]:
-        some = rng.sample(made, size)
-        references, answers = [r for r, _ in some], [a for _, a in some]
-        most = max(map(len, references))
-        streams: Any = [[r[n] if n < len(r) else None for r in references] for n in range(most)]
+        subset = rng.sample(data, size)
+        references, answers = [r for r, _ in subset], [a for _, a in subset]
+        max_references = max(map(len, references))
+        streams: Any = [[r[n] if n < len(r) else None for r in references] for n in range(max_references)]
         bleu = sacrebleu.corpus_bleu(answers, streams, tokenize="zh" if language == "zh" else "13a").score
         chrf = sacrebleu.corpus_chrf(answers, streams).score
         ours = metrics.scores(references, answers, language)
         assert (ours["bleu"], ours["chrf"]) == pytest.approx((bleu / 100, chrf / 100), abs=1e-9)
 
 
-def pieces(text: str) -> list[str]:
-    """The rules of mteval-v13a that the words of these cases need: signs and Chinese characters apart, a dot not inside a number."""
+def mteval_tokens(text: str) -> list[str]:
+    """The rules of mteval-v13a that these cases need: punctuation and Chinese characters are separate tokens, a dot
+    inside a number is not."""
     out = []
     for before, c, after in zip(f" {text}", text, f"{text[1:]} "):
-        apart = c == "!" or (c == "." and not (before.isdigit() and after.isdigit())) or c in ZH
-        out.append(f" {c} " if apart else c)
+        is_separate = c == "!" or (c == "." and not (before.isdigit() and after.isdigit())) or c in ZH
+        out.append(f" {c} " if is_separate else c)
     return "".join(out).split()
 
 
@@ -89,28 +92,33 @@ def shared(a: list[str], b: list[str]) -> int:
 
 
 def plain_bleu(references: list[list[str]], answers: list[str]) -> float:
-    """Papineni et al. 2002 over a corpus; an order without a hit counts as half, a quarter … of one (NIST's smoothing)."""
-    hits, totals, got, wanted = [0] * 4, [0] * 4, 0, 0
-    for several, answer in zip(references, answers):
-        cut, theirs = pieces(answer), [pieces(r) for r in several]
-        got += len(cut)
-        wanted += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[1]  # the nearest length; of two the shorter
+    """Papineni et al. 2002 over a corpus; an order without a match counts as half, a quarter … of one (NIST
+    smoothing)."""
+    hits, totals, num_predicted, num_reference = [0] * 4, [0] * 4, 0, 0
+    for alternatives, answer in zip(references, answers):
+        cut, theirs = mteval_tokens(answer), [mteval_tokens(r) for r in alternatives]
+        num_predicted += len(cut)
+        num_reference += min((abs(len(r) - len(cut)), len(r)) for r in theirs)[
+            1
+        ]  # the closest length; the shorter one on ties
         for n in range(1, 5):
-            own = grams(cut, n)
-            hits[n - 1] += sum(min(own.count(x), max(grams(r, n).count(x) for r in theirs)) for x in set(own))
-            totals[n - 1] += len(own)
+            predicted_grams = grams(cut, n)
+            hits[n - 1] += sum(
+                min(predicted_grams.count(x), max(grams(r, n).count(x) for r in theirs)) for x in set(predicted_grams)
+            )
+            totals[n - 1] += len(predicted_grams)
     if not hits[0] or not all(totals):
         return 0.0
-    product, lacking = 1.0, 1
+    product, smoothing = 1.0, 1
     for hit, total in zip(hits, totals):
-        lacking *= 1 if hit else 2
-        product *= (hit or 1 / lacking) / total
-    return product**0.25 * min(1.0, math.exp(1 - wanted / got))
+        smoothing *= 1 if hit else 2
+        product *= (hit or 1 / smoothing) / total
+    return product**0.25 * min(1.0, math.exp(1 - num_reference / num_predicted))
 
 
 def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
-    """Popović 2015: precision and recall of 1 to 6 characters without blanks, averaged; recall counts twice as much. Of several
-    references the one that suits an answer best is counted."""
+    """Popović 2015: precision and recall of character 1- to 6-grams without spaces, averaged, with recall weighted
+    twice. Of several references, the best for each prediction counts."""
 
     def counted(reference: str, answer: str) -> list[tuple[int, int, int]]:
         a, r = ("".join(t.split()) for t in (answer, reference))
@@ -118,33 +126,33 @@ def plain_chrf(references: list[list[str]], answers: list[str]) -> float:
         return [(shared(x, y), len(x) if y else 0, len(y)) for x, y in lists]
 
     def score(counts: list[tuple[int, int, int]]) -> float:
-        there = [(hit / x, hit / y) for hit, x, y in counts if x and y]
-        precision, recall = (sum(p[i] for p in there) / max(1, len(there)) for i in (0, 1))
+        ratios = [(hit / x, hit / y) for hit, x, y in counts if x and y]
+        precision, recall = (sum(p[i] for p in ratios) / max(1, len(ratios)) for i in (0, 1))
         return 5 * precision * recall / (4 * precision + recall) if precision + recall else 0.0
 
-    best = [max((counted(r, a) for r in several), key=score) for several, a in zip(references, answers)]
+    best = [max((counted(r, a) for r in alternatives), key=score) for alternatives, a in zip(references, answers)]
     return score([(sum(h), sum(x), sum(y)) for h, x, y in (zip(*order) for order in zip(*best))])
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_bleu_and_chrf_are_their_definitions(language: str) -> None:
-    """Counted again from the papers, so that a library read wrongly (another order of its arguments, shares of 100) is seen."""
-    made, rng, seen = cases(language, 300), random.Random(2), set()
+def test_bleu_and_chrf_match_their_definitions(language: str) -> None:
+    """Reimplemented from the papers, to detect wrong use of a library (argument order, percentages)."""
+    data, rng, seen = cases(language, 300), random.Random(2), set()
     for size in [1] * 100 + [2] * 30 + [5] * 20 + [30] * 5:
-        references, answers = map(list, zip(*rng.sample(made, size)))
+        references, answers = map(list, zip(*rng.sample(data, size)))
         ours = metrics.scores(references, answers, language)
-        want = plain_bleu(references, answers), plain_chrf(references, answers)
-        assert (ours["bleu"], ours["chrf"]) == pytest.approx(want, abs=1e-9), (references, answers)
-        seen |= {0 < want[0] < 1, 0 < want[1] < 1, "all right" if want == (1.0, 1.0) else ""}
+        expected = plain_bleu(references, answers), plain_chrf(references, answers)
+        assert (ours["bleu"], ours["chrf"]) == pytest.approx(expected, abs=1e-9), (references, answers)
+        seen |= {0 < expected[0] < 1, 0 < expected[1] < 1, "all right" if expected == (1.0, 1.0) else ""}
     assert seen >= {True, False, "all right"}
 
 
-def test_nothing_to_compare_is_nothing() -> None:
+def test_empty_input_scores_zero() -> None:
     assert set(metrics.scores([], []).values()) == {0.0}
     assert set(metrics.scores([["a cat"]], [""]).values()) == {0.0}
 
 
-def test_the_language_is_that_of_most_letters() -> None:
+def test_language_is_detected_by_most_letters() -> None:
     assert metrics.language(["Ein schöner Satz"]) == "en"
     assert metrics.language(["用 BERT 和 GPT 来做摘要任务的方法与模型"]) == "zh"
     assert metrics.language(["Кошка сидела на коврике"]) == "other"

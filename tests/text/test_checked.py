@@ -1,4 +1,5 @@
-"""A token store notices damage: one flipped bit in any of its files is an error that names the file, before it is used."""
+"""Token stores detect damage: one flipped bit in any file raises an error that names the file, before the data is
+used."""
 
 import os
 from pathlib import Path
@@ -26,13 +27,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every array were too large to be verified at opening."""
+    """Verify lazily, as if every array were too large to be verified on opening."""
     monkeypatch.setattr(checked, "EAGER_BYTES", 1)
 
 
 @pytest.fixture
-def made(store: TokenStore, text_file: Path, tmp_path: Path, small_blocks: None) -> Path:
-    """A store of small blocks, with the index of its sentence pairs."""
+def store_path(store: TokenStore, text_file: Path, tmp_path: Path, small_blocks: None) -> Path:
+    """A store with small checksum blocks and an index of its sentence pairs."""
     corpus = Corpus([str(text_file)], DataRecipe(eval_fraction=0.1))
     return prepare(corpus, store.tokenizer, DataRecipe(eval_fraction=0.1), tmp_path / "made", lengths=[LENGTH]).path
 
@@ -43,8 +44,8 @@ def flip(path: Path, where: float) -> None:
     path.write_bytes(data)
 
 
-def use(folder: Path) -> list[np.ndarray]:
-    """Open a store and read every row of it, alone and as pairs."""
+def read_all(folder: Path) -> list[np.ndarray]:
+    """Open a store and read all of its rows, as streams and as pairs."""
     store = TokenStore.open(folder)
     store.index([LENGTH])
     out = []
@@ -61,69 +62,76 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["at opening", "at first use"])
-def test_a_flipped_bit_anywhere_is_an_error_that_names_the_file(
-    made: Path, lazy: bool, monkeypatch: pytest.MonkeyPatch
+def test_flipped_bit_in_any_file_raises_and_names_the_file(
+    store_path: Path, lazy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if lazy:
         lazily(monkeypatch)
-    assert len(files(made)) > 30
-    for name in files(made):
+    assert len(files(store_path)) > 30
+    for name in files(store_path):
         if name.endswith((f"chunks-{LENGTH}.json", f"chunks-{LENGTH}.json.sum")):
             continue  # counted again: see below
-        whole = (made / name).read_bytes()
+        whole = (store_path / name).read_bytes()
         for where in (0.37, 1):
-            flip(made / name, where)
+            flip(store_path / name, where)
             with pytest.raises(UserError, match="damaged") as caught:
-                use(made)
-            assert str(made / name.removesuffix(".sum")) in caught.value.message, name
+                read_all(store_path)
+            assert str(store_path / name.removesuffix(".sum")) in caught.value.message, name
             assert caught.value.hint.startswith("rm ")
-            (made / name).write_bytes(whole)
-    use(made)
+            (store_path / name).write_bytes(whole)
+    read_all(store_path)
 
 
-def test_a_damaged_count_is_counted_again(made: Path) -> None:
-    path = made / "train" / f"chunks-{LENGTH}.json"
+def test_damaged_count_is_recomputed(store_path: Path) -> None:
+    path = store_path / "train" / f"chunks-{LENGTH}.json"
     whole = path.read_bytes()
     flip(path, 0.9)
-    assert TokenStore.open(made).train.truncated_chunks(LENGTH) == int(whole.split()[-1].rstrip(b"}"))
+    assert TokenStore.open(store_path).train.truncated_chunks(LENGTH) == int(whole.split()[-1].rstrip(b"}"))
     assert path.read_bytes() == whole
 
 
-def test_verifying_lazily_gives_the_same_rows(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = use(made)
+def test_lazy_verification_gives_the_same_rows(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = read_all(store_path)
     lazily(monkeypatch)
-    found = use(made)
-    assert len(found) == len(expected) > 1000
-    assert all(np.array_equal(a, b) for a, b in zip(expected, found))
+    lazy_rows = read_all(store_path)
+    assert len(lazy_rows) == len(expected) > 1000
+    assert all(np.array_equal(a, b) for a, b in zip(expected, lazy_rows))
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["at opening", "at first use"])
-def test_a_run_on_changed_tokens_does_not_begin(made: Path, lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every token changed into its neighbour: sizes and boundaries are as before."""
+def test_run_with_changed_tokens_does_not_start(store_path: Path, lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token is changed into its neighbor; sizes and boundaries stay the same."""
     if lazy:
         lazily(monkeypatch)
-    path = made / "train" / "tokens.bin"
+    path = store_path / "train" / "tokens.bin"
     np.bitwise_xor(np.fromfile(path, np.uint16), 1).tofile(path)
     with pytest.raises(UserError, match=r"damaged: .*tokens\.bin"):
-        api.pretrain(made, preset="bert-tiny", steps=2, batch_size=2, max_length=LENGTH, out=made.parent / "run")
+        api.pretrain(
+            store_path,
+            preset="bert-tiny",
+            steps=2,
+            batch_size=2,
+            max_length=LENGTH,
+            out=store_path.parent / "run",
+        )
 
 
-def test_a_run_stops_at_the_first_damaged_row(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large store: the run has begun when the reader thread meets the damage."""
+def test_run_stops_at_the_first_damaged_row(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a large store, the run has started when the reader thread detects the damage."""
     lazily(monkeypatch)
-    flip(made / "train" / "tokens.bin", 0.5)
+    flip(store_path / "train" / "tokens.bin", 0.5)
     sets = ["model.layers=1", "model.hidden=8", "model.heads=1", "model.intermediate=8"]
-    sets += ["train.embedding_init=random"]  # else all of the text is counted first
+    sets += ["train.embedding_init=random"]  # otherwise the whole text is counted first
     with pytest.raises(UserError, match=r"damaged: .*tokens\.bin"):
         api.pretrain(
-            made, preset="bert-tiny", objective="mlm", epochs=1, batch_size=16, max_length=LENGTH, overrides=sets,
-            out=made.parent / "run",
+            store_path, preset="bert-tiny", objective="mlm", epochs=1, batch_size=16, max_length=LENGTH, overrides=sets,
+            out=store_path.parent / "run",
         )  # fmt: skip
-    assert (made.parent / "run" / "recipe.yaml").exists()
+    assert (store_path.parent / "run" / "recipe.yaml").exists()
 
 
-def test_opening_costs_the_same_whatever_the_size(tmp_path: Path) -> None:
-    blocks = 50_000  # 3 GB, of which the disk holds nothing
+def test_opening_time_does_not_depend_on_the_size(tmp_path: Path) -> None:
+    blocks = 50_000  # 3 GB, but sparse on disk
     path = tmp_path / "tokens.bin"
     with open(path, "wb") as file:
         os.truncate(file.fileno(), blocks * checked.BLOCK_BYTES)
@@ -138,7 +146,7 @@ def test_opening_costs_the_same_whatever_the_size(tmp_path: Path) -> None:
     assert tokens[-1] == tokens[0] == 0
     assert tokens[np.array([-1, 9 * each])].tolist() == [0, 0]
     assert [n for n, seen in enumerate(opened._verified) if seen] == [0, 4, 5, 9, blocks - 1]
-    with open(path, "r+b") as file:  # after it was verified in this process: the next one sees it
+    with open(path, "r+b") as file:  # damaged after it was verified in this process: the next process detects it
         file.seek(5 * checked.BLOCK_BYTES)
         file.write(b"x")
     assert tokens[5 * each] == ord("x")
@@ -146,43 +154,43 @@ def test_opening_costs_the_same_whatever_the_size(tmp_path: Path) -> None:
         ChecksummedFile(path, blocks * checked.BLOCK_BYTES, "rm it").map(np.dtype("uint16"))[5 * each]
 
 
-def test_a_store_without_checksums_opens_and_says_so(made: Path, capsys: pytest.CaptureFixture) -> None:
-    for path in made.rglob("*.sum"):
+def test_store_without_checksums_opens_with_a_warning(store_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for path in store_path.rglob("*.sum"):
         path.unlink()
-    store = TokenStore.open(made)
+    store = TokenStore.open(store_path)
     assert store.notes == [n for n in store.notes if "has no checksums" in n] and store.notes
     assert isinstance(store.train.tokens, np.ndarray)
-    assert len(use(made)) > 1000
-    (made / "meta.json").write_text('{"format": 1, "dtype": "uint16"}')
+    assert len(read_all(store_path)) > 1000
+    (store_path / "meta.json").write_text('{"format": 1, "dtype": "uint16"}')
     with pytest.raises(UserError, match=r"damaged: .*meta\.json"):
-        TokenStore.open(made)
-    (made / "meta.json").write_text("[" * 100_000)
+        TokenStore.open(store_path)
+    (store_path / "meta.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match=r"meta\.json: it is nested"):
-        TokenStore.open(made)
+        TokenStore.open(store_path)
 
 
-def test_lost_checksums_are_damage(made: Path) -> None:
+def test_missing_checksums_raise(store_path: Path) -> None:
     for name in ("meta.json.sum", "train/tokens.bin.sum", "heldout/flags.bin.sum", "tokenizer/tokenizer.json.sum"):
-        path = made / name
+        path = store_path / name
         kept = path.read_bytes()
         path.unlink()
         with pytest.raises(UserError, match="damaged"):
-            TokenStore.open(made)
+            TokenStore.open(store_path)
         path.write_bytes(kept)
-    (made / "tokenizer" / ".DS_Store").write_bytes(b"of a desktop")  # hidden files are not part of a store
-    TokenStore.open(made)
+    (store_path / "tokenizer" / ".DS_Store").write_bytes(b"of a desktop")  # hidden files are not part of a store
+    TokenStore.open(store_path)
 
 
 @pytest.mark.parametrize("name", ["meta.json", "train/tokens.bin", "tokenizer/tokenizer.json", "tokenizer/vocab.txt"])
 @pytest.mark.parametrize("kind", ["empty", "pipe", "folder"])
-def test_a_file_that_is_empty_or_none_is_damage(made: Path, name: str, kind: str) -> None:
-    (made / name).unlink()
-    {"empty": Path.touch, "pipe": os.mkfifo, "folder": Path.mkdir}[kind](made / name)
+def test_empty_or_irregular_file_raises(store_path: Path, name: str, kind: str) -> None:
+    (store_path / name).unlink()
+    {"empty": Path.touch, "pipe": os.mkfifo, "folder": Path.mkdir}[kind](store_path / name)
     with pytest.raises(UserError, match=r"damaged|not a "):
-        TokenStore.open(made)
+        TokenStore.open(store_path)
 
 
-def test_a_damaged_store_of_the_cache_is_made_again_as_advised(
+def test_suggested_command_repairs_a_damaged_cached_store(
     text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
@@ -196,19 +204,17 @@ def test_a_damaged_store_of_the_cache_is_made_again_as_advised(
     assert (store.path / "train" / "tokens.bin").read_bytes() == whole
 
 
-def test_a_damaged_tokenizer_of_the_cache_is_an_error(
-    text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run trains its tokenizer once; one changed letter in what is kept would cut the text into other ids."""
+def test_damaged_cached_tokenizer_raises(text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run trains its tokenizer once; one changed character in the cached file would change token ids."""
     monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
     api.prepare(text_file, tmp_path / "one", vocab_size=300)
-    (kept,) = (tmp_path / "cache" / "tokenizers").iterdir()
-    flip(kept / "tokenizer.json", 0.8)
-    for use_it in (
+    (cached,) = (tmp_path / "cache" / "tokenizers").iterdir()
+    flip(cached / "tokenizer.json", 0.8)
+    for call in (
         lambda: api.prepare(text_file, tmp_path / "two", vocab_size=300),
         lambda: api.dry_run(text_file, preset="bert-tiny", steps=1, vocab_size=300),
     ):
         with pytest.raises(UserError, match=r"damaged: .*tokenizer\.json") as caught:
-            use_it()
+            call()
     assert os.system(caught.value.hint.split("  (")[0]) == 0
     assert api.prepare(text_file, tmp_path / "two", vocab_size=300).meta["key"]

@@ -1,4 +1,4 @@
-"""Columns by name, number and content: Chinese names, tables without a header, and advice that works when it is followed."""
+"""Columns by name, number and content: Chinese names, tables without a header, and suggested commands that work."""
 
 import json
 import re
@@ -44,7 +44,7 @@ CHINESE: dict[str, tuple[str, list[str], list[Any]]] = {  # columns of a file �
 
 
 @pytest.mark.parametrize("names", CHINESE)
-def test_chinese_names_of_every_role(names: str, tmp_path: Path) -> None:
+def test_chinese_column_names_of_every_role(names: str, tmp_path: Path) -> None:
     task, roles, row = CHINESE[names]
     file = tmp_path / "a.jsonl"
     rows = [
@@ -60,8 +60,8 @@ def test_chinese_names_of_every_role(names: str, tmp_path: Path) -> None:
     assert len(kind.data_format.read(source, settings, findings)) in (1, 4) and not [f for f in findings if f.error]
 
 
-def test_a_chinese_name_is_an_english_one_that_a_task_knows() -> None:
-    known = {name for task in TASKS.names() for field in TASKS[task].SPEC.fields for name in field.columns} | {
+def test_chinese_names_map_to_known_english_columns() -> None:
+    columns = {name for task in TASKS.names() for field in TASKS[task].SPEC.fields for name in field.columns} | {
         "id",
         "title",
     }
@@ -82,11 +82,12 @@ def test_a_chinese_name_is_an_english_one_that_a_task_knows() -> None:
         "段落",
         "分数",
     ):
-        assert normalize_name(name) in known, name
+        assert normalize_name(name) in columns, name
 
 
-def followed(hint: str, flags: str) -> list[str]:
-    """The command with these flags that an error prints, without what is said behind it. Several tasks may fit a file."""
+def suggested_flags(hint: str, flags: str) -> list[str]:
+    """Return the command with these flags from an error's hint, without the text after it. Several tasks may match a
+    file."""
     commands = [text for text in re.findall(r"unmask (doctor .*?)(?: \(|, or |$)", hint) if flags in text]
     assert commands, f"{flags} is not in {hint}"
     return shlex.split(commands[0])
@@ -113,23 +114,21 @@ UNNAMED = {
 
 
 @pytest.mark.parametrize("name", UNNAMED)
-def test_a_proposal_by_content_works_when_it_is_followed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suggested_columns_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file, content, flags = UNNAMED[name]
     Path(file).write_text(content, "utf-8")
     with pytest.raises(UserError, match="no task matches") as caught:
         api.doctor(file)
     assert "looks like text" in (caught.value.expected or "")
-    result = CliRunner().invoke(app, [*followed(caught.value.hint or "", flags), "--json"])
-    found = json.loads(result.stdout)
-    assert result.exit_code == 0 and found["errors"] == 0, found
-    assert found["records"]["train"] == 40 and found["task"] == flags.split()[1]
+    result = CliRunner().invoke(app, [*suggested_flags(caught.value.hint or "", flags), "--json"])
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0 and report["errors"] == 0, report
+    assert report["records"]["train"] == 40 and report["task"] == flags.split()[1]
 
 
 @pytest.mark.parametrize(("labels", "proposed"), [(("a", "b", "c"), True), (("later", "urgent"), False)])
-def test_a_task_with_fixed_labels_is_proposed_for_those_alone(labels: tuple[str, ...], proposed: bool) -> None:
+def test_task_with_fixed_labels_is_suggested_only_for_them(labels: tuple[str, ...], proposed: bool) -> None:
     fields = Field("message"), Field("urgency", (), "label", "target", labels=labels)
     spec = replace(TASKS["classify"].SPEC, name="urgency", data_format=DataFormat(*fields))
     guesses = [
@@ -140,7 +139,7 @@ def test_a_task_with_fixed_labels_is_proposed_for_those_alone(labels: tuple[str,
     assert propose_flags([spec], guesses, {}, ["1", "2"]) == expected
 
 
-def test_the_same_proposal_where_the_task_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggestion_is_the_same_for_a_given_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file, content, _ = UNNAMED["tabs, no header"]
     Path(file).write_text(content)
@@ -158,7 +157,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_nested_json_gets_a_command_that_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_command_for_nested_json_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my file.json").write_text(json.dumps(NESTED[name]))
     with pytest.raises(UserError, match="nested JSON") as caught:
@@ -166,11 +165,11 @@ def test_nested_json_gets_a_command_that_works(name: str, tmp_path: Path, monkey
     hint = caught.value.hint or ""
     assert hint.startswith("python -c ")
     subprocess.run(shlex.quote(sys.executable) + hint.removeprefix("python"), shell=True, check=True)
-    found = api.doctor("my file.jsonl")
-    assert (found["task"], found["records"]["train"], found["errors"]) == ("classify", 6, 0)
+    report = api.doctor("my file.jsonl")
+    assert (report["task"], report["records"]["train"], report["errors"]) == ("classify", 6, 0)
 
 
-def test_numbers_count_from_1_and_a_name_comes_first() -> None:
+def test_column_numbers_are_one_based_and_names_take_precedence() -> None:
     roles = {"text": ("text",), "label": ("label",)}
     assert map_columns(["id", "a", "b"], roles, {"text": "2", "label": "3"}, ("text", "label"), "f") == {
         "text": "a",
@@ -183,22 +182,22 @@ def test_numbers_count_from_1_and_a_name_comes_first() -> None:
     assert TaskRecipe(columns={"text": 4}).columns == {"text": "4"}  # type: ignore[dict-item]
 
 
-def test_columns_by_number_from_training_to_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_numbers_work_in_training_and_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [("gj04", sentence(n)[1], "", sentence(n)[0]) for n in range(40)]
     Path("train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     by_number = {"text": 4, "label": 2}
     model = model_folder(tmp_path / "tiny")
     run = api.finetune(model, train="train.tsv", columns=by_number, steps=2, batch_size=4, out=tmp_path / "run")
-    assert api.evaluate(run.path, "train.tsv")["records"] == 40  # as it was trained
+    assert api.evaluate(run.path, "train.tsv")["records"] == 40  # as in training
     named = "id,text,date,author\n" + "".join(f"{n},{sentence(n)[0]},2020,Ann\n" for n in range(3))
     Path("named.csv").write_text(named)
     answers = api.predict(run.path, "named.csv")  # not its fourth column
     assert [a["text"] for a in answers] == [sentence(n)[0] for n in range(3)]
     Path("other.txt").write_text("".join(f"{row[3]}\t{row[1]}\t{n}\n" for n, row in enumerate(rows)))
     assert api.evaluate(run.path, "other.txt", columns={"text": 1, "label": 2})["records"] == 40
-    asked = ["predict", str(run.path), "other.txt", "--column", "text=1", "--json"]
-    result = CliRunner().invoke(app, asked)
+    command = ["predict", str(run.path), "other.txt", "--column", "text=1", "--json"]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0 and rows[0][3] in result.stdout, result.output
     Path("unnamed.tsv").write_text("".join(f"{n}\t{row[3]}\t{row[1]}\n" for n, row in enumerate(rows)))
     with pytest.raises(UserError, match="no column for 'text'") as caught:
@@ -206,19 +205,19 @@ def test_columns_by_number_from_training_to_prediction(tmp_path: Path, monkeypat
     assert "--column text=2" in (caught.value.hint or "")
     Path("texts.tsv").write_text("".join(f"{n}\t{row[3]}\n" for n, row in enumerate(rows)))
     with pytest.raises(UserError, match="no column for 'text'") as caught:
-        api.predict(run.path, "texts.tsv")  # no label in it, and none is needed
+        api.predict(run.path, "texts.tsv")  # it has no label column and needs none
     assert caught.value.hint == "--column text=2"
     assert len(api.predict(run.path, "texts.tsv", columns={"text": 2})) == 40
 
 
-def test_labels_that_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numeric_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.csv").write_text("text,label\n" + "".join(f"so {n},{('0', '1')[n % 2]}\n" for n in range(30)))
     Path("dev.csv").write_text("text,label\n" + "".join(f"no {n},{('0.0', '1.0', '1')[n % 3]}\n" for n in range(9)))
-    found = api.doctor(["train.csv", "dev.csv"])
-    assert found["errors"] == 0, found["findings"]
-    (alike,) = [f for f in found["findings"] if f["kind"] == "labels alike"]
-    assert alike["location"] == "dev.csv:3" and "'1.0' is read as '1'" in alike["message"]
+    report = api.doctor(["train.csv", "dev.csv"])
+    assert report["errors"] == 0, report["findings"]
+    (finding,) = [f for f in report["findings"] if f["kind"] == "labels alike"]
+    assert finding["location"] == "dev.csv:3" and "'1.0' is read as '1'" in finding["message"]
     Path("scores.csv").write_text("text,score\n" + "".join(f"so {n},{('0.5', '5.0')[n % 2]}\n" for n in range(30)))
     (warned,) = api.doctor("scores.csv")["findings"]
     assert "read as 2 labels ('0.5', '5')" in warned["message"] and not warned["error"]
@@ -226,7 +225,7 @@ def test_labels_that_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert api.doctor("scores.csv", overrides=key)["findings"] == []
 
 
-def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hint_for_a_wrong_offset_gives_the_nearest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     context = "Ann saw Ben. Then Ann left, and Ann slept."
     row: dict[str, Any] = {
@@ -236,19 +235,19 @@ def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypat
         "answers": [{"text": "Ann", "answer_start": 30}],
     }
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
-    (found,) = [f for f in api.doctor("train.jsonl")["findings"] if f["error"]]
-    assert found["hint"] == "answer_start: 32" and "3 offsets, the nearest is 32" in found["message"]
-    row["answers"][0]["answer_start"] = int(found["hint"].split()[1])
+    (finding,) = [f for f in api.doctor("train.jsonl")["findings"] if f["error"]]
+    assert finding["hint"] == "answer_start: 32" and "3 offsets, the nearest is 32" in finding["message"]
+    row["answers"][0]["answer_start"] = int(finding["hint"].split()[1])
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
     assert api.doctor("train.jsonl")["errors"] == 0
     spans = {"text": context, "spans": [{"start": 19, "end": 22, "label": "PER", "text": "Ann"}]}
     Path("spans.jsonl").write_text(json.dumps(spans) + "\n")
-    (found,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
-    assert found["hint"] == "its text is at 18–21"
+    (finding,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
+    assert finding["hint"] == "its text is at 18–21"
 
 
-def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Path) -> None:
-    """Not `unmask doctor FILE --json`, which is what was just run."""
+def test_hint_for_a_ragged_file_without_header_is_its_columns(tmp_path: Path) -> None:
+    """The hint is not `unmask doctor FILE --json`, which was just run."""
     file = tmp_path / "train.tsv"
     rows = [f"{n}\t{'good' if n % 2 else 'bad'}\t{sentence(n)[0]} {n}" for n in range(40)]
     rows[3] = "3\tgood"
@@ -256,12 +255,12 @@ def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Pat
     run = CliRunner().invoke(app, ["doctor", str(file)])
     assert run.exit_code == 2
     advice = next(line.split("hint:")[1] for line in run.output.splitlines() if "hint:" in line)
-    argv = followed(advice, "--column text=3 --column label=2")
-    found = json.loads(CliRunner().invoke(app, [*argv, "--json"]).stdout)
-    assert {f["location"] for f in found["findings"] if f["error"]} == {f"{file}:4"}
+    argv = suggested_flags(advice, "--column text=3 --column label=2")
+    report = json.loads(CliRunner().invoke(app, [*argv, "--json"]).stdout)
+    assert {f["location"] for f in report["findings"] if f["error"]} == {f"{file}:4"}
 
 
-def test_an_empty_file_gets_no_advice_that_leads_back(tmp_path: Path) -> None:
+def test_empty_file_error_has_no_hint(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("", "utf-8")
     with pytest.raises(UserError, match="no rows; pass a file with records") as caught:
@@ -269,16 +268,16 @@ def test_an_empty_file_gets_no_advice_that_leads_back(tmp_path: Path) -> None:
     assert caught.value.hint is None
 
 
-def test_an_object_in_a_text_column_names_what_is_inside(tmp_path: Path) -> None:
+def test_error_for_an_object_in_a_text_column_lists_its_keys(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     rows = [{"text": {"id": 1, "body": sentence(n)[0]}, "label": "ab"[n % 2]} for n in range(4)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    found = api.doctor(str(file), task="classify")["findings"]
-    assert "--column text=NAME.body" in found[-1]["hint"]
+    findings = api.doctor(str(file), task="classify")["findings"]
+    assert "--column text=NAME.body" in findings[-1]["hint"]
     assert not api.doctor(str(file), task="classify", columns={"text": "text.body"})["errors"]
 
 
-def test_dates_are_not_proposed_as_labels(tmp_path: Path) -> None:
+def test_dates_are_not_suggested_as_labels(tmp_path: Path) -> None:
     file = tmp_path / "news.csv"
     rows = [f"{sentence(n)[0]} {sentence(n + 1)[0]} {n},2017/{n % 3 + 1}/27" for n in range(40)]
     file.write_text("body text,published\n" + "\n".join(rows) + "\n", "utf-8")
@@ -287,7 +286,7 @@ def test_dates_are_not_proposed_as_labels(tmp_path: Path) -> None:
     assert "published" not in f"{caught.value.expected} {caught.value.hint}"
 
 
-def test_tokenizer_show_takes_a_run(tmp_path: Path) -> None:
+def test_tokenizer_show_accepts_a_run(tmp_path: Path) -> None:
     model_folder(tmp_path / "run" / "model")
     run = CliRunner().invoke(app, ["tokenizer", "show", str(tmp_path / "run"), sentence(0)[0]])
     assert run.exit_code == 0 and "film" in run.output

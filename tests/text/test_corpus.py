@@ -1,4 +1,4 @@
-"""Corpora as users have them: every format, encoding and mistake, each problem found at its file and line."""
+"""Corpus reading: every format and encoding, and every problem reported with its file and line."""
 
 import bz2
 import gzip
@@ -39,13 +39,13 @@ def texts(*sources, **settings) -> list[str]:
 
 def read(*sources, **settings) -> Corpus:
     """A corpus that was iterated once."""
-    found = corpus(*sources, **settings)
-    list(found)
-    return found
+    loaded = corpus(*sources, **settings)
+    list(loaded)
+    return loaded
 
 
-def places(found: Corpus) -> list[str]:
-    return [str(problem) for problem in found.report.problems]
+def problems_of(loaded: Corpus) -> list[str]:
+    return [str(problem) for problem in loaded.report.problems]
 
 
 BLOCKS = "First text.\nStill first.\n\nSecond text.\n \n\nThird text.\n"
@@ -55,22 +55,22 @@ BLOCK_TEXTS = ["First text.\nStill first.", "Second text.", "Third text."]
 # ------------------------------------------------------------------------------------------------- sources
 
 
-def test_folder_is_recursive_sorted_and_leaves_hidden_files_out(tmp_path):
+def test_folder_is_recursive_sorted_and_skips_hidden_files(tmp_path):
     for name in ("b.txt", "a/c.txt", "a/b/d.txt", ".hidden.txt", ".git/x.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"text of {name}")
-    found = read(tmp_path)
-    assert [Path(f.name).relative_to(tmp_path).as_posix() for f in found.files] == ["b.txt", "a/c.txt", "a/b/d.txt"]
-    assert found.report.files == 3
+    loaded = read(tmp_path)
+    assert [Path(f.name).relative_to(tmp_path).as_posix() for f in loaded.files] == ["b.txt", "a/c.txt", "a/b/d.txt"]
+    assert loaded.report.files == 3
 
 
-def test_link_loop_ends(tmp_path):
+def test_symlink_loop_terminates(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "loop").symlink_to(tmp_path)
     assert texts(tmp_path) == ["text"]
 
 
-def test_glob_and_the_same_file_twice(tmp_path):
+def test_glob_and_duplicate_paths(tmp_path):
     for name in ("1.txt", "2.txt", "3.md", "deep/4.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -102,8 +102,8 @@ def test_standard_input_can_be_read_twice(data):
 def test_named_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["sh", "-c", f"printf 'one\n\ntwo\n\nthree' > {tmp_path}/pipe"]):
-        found = corpus(tmp_path / "pipe")
-    assert [d.text for d in found] == [d.text for d in found] == ["one", "two", "three"]
+        loaded = corpus(tmp_path / "pipe")
+    assert [d.text for d in loaded] == [d.text for d in loaded] == ["one", "two", "three"]
 
 
 def test_missing_paths(tmp_path):
@@ -163,10 +163,10 @@ def test_formats(tmp_path, name, packing):
     data, expected = FORMATS[name]
     path = tmp_path / (name + packing)
     path.write_bytes(PACKED[packing](data))
-    found = read(path)
+    loaded = read(path)
     assert texts(path) == expected
-    assert not found.report.problems
-    assert found.read_bytes == found.bytes() == path.stat().st_size
+    assert not loaded.report.problems
+    assert loaded.read_bytes == loaded.bytes() == path.stat().st_size
 
 
 def test_several_compressed_frames(tmp_path):
@@ -182,15 +182,15 @@ def test_parquet(tmp_path, kind):
     values = [f"text {i}" for i in range(1000)] + [None, "", "last"]
     columns = {"id": list(range(1003)), "text": pa.array(values, pa.string()).cast(kind)}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=100)
-    found = corpus(tmp_path / "a.parquet")
-    documents = list(found)
+    loaded = corpus(tmp_path / "a.parquet")
+    documents = list(loaded)
     assert [d.text for d in documents] == [v for v in values if v]
     assert documents[-1].line == 1003
-    assert found.report.counts == {"empty_records": 2}
-    assert found.read_bytes == found.bytes()
+    assert loaded.report.counts == {"empty_records": 2}
+    assert loaded.read_bytes == loaded.bytes()
 
 
-def test_one_json_value_is_refused_with_the_command_that_splits_it(tmp_path):
+def test_single_json_value_raises_and_suggests_a_command(tmp_path):
     (tmp_path / "a.json").write_text('[{"text": "one"},\n {"text": "two"}]')
     with pytest.raises(UserError, match=r"jq -c"):
         corpus(tmp_path / "a.json")
@@ -199,7 +199,7 @@ def test_one_json_value_is_refused_with_the_command_that_splits_it(tmp_path):
 # --------------------------------------------------------------------------------------------- documents
 
 
-def test_lines_of_documents(tmp_path):
+def test_start_lines_of_documents(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\n" + BLOCKS)
     assert [(d.text, d.line) for d in corpus(path)] == list(zip(BLOCK_TEXTS, [3, 6, 9]))
@@ -213,12 +213,12 @@ def test_lines_of_documents(tmp_path):
 def test_folder_of_speeches_is_one_document_per_file(tmp_path):
     for i in range(5):
         (tmp_path / f"{i}.txt").write_text(f"Friends {i}!\n\nA paragraph.\n\nAnother one.\n")
-    found = read(tmp_path)
-    assert found.report.documents == 5
-    assert "one document per file (5 text files" in found.describe()
+    loaded = read(tmp_path)
+    assert loaded.report.documents == 5
+    assert "one document per file (5 text files" in loaded.describe()
 
 
-def test_single_files_by_their_lines(tmp_path):
+def test_document_boundary_of_single_files_is_inferred(tmp_path):
     cases = {
         "paragraph": BLOCKS,
         "line": "A first sentence stands here.\nA second one follows.\nA third one ends it.\n" * 50,
@@ -234,9 +234,9 @@ def test_single_files_by_their_lines(tmp_path):
     }
     for mode, text in cases.items():
         (tmp_path / "a.txt").write_text(text)
-        found = corpus(tmp_path / "a.txt")
-        assert found.files[0].mode == mode.strip(), mode
-        assert f"one document per {mode.strip()} (" in found.describe()
+        loaded = corpus(tmp_path / "a.txt")
+        assert loaded.files[0].mode == mode.strip(), mode
+        assert f"one document per {mode.strip()} (" in loaded.describe()
 
 
 def test_shards_are_not_documents(tmp_path):
@@ -245,23 +245,23 @@ def test_shards_are_not_documents(tmp_path):
     assert {file.mode for file in corpus(tmp_path).files} == {"line"}
 
 
-def test_documents_as_asked(tmp_path):
+def test_explicit_document_boundary(tmp_path):
     (tmp_path / "a.txt").write_text(BLOCKS)
     assert len(texts(tmp_path / "a.txt", document_boundary="line")) == 4
     assert "as requested" in corpus(tmp_path / "a.txt", document_boundary="line").describe()
     with pytest.raises(UserError, match="has no records"):
         corpus(tmp_path / "a.txt", document_boundary="record")
     (tmp_path / "a.csv").write_text("review,stars\none text,5\n")
-    said = corpus(tmp_path / "a.csv", document_boundary="line").describe()
-    assert "one document per record" in said
-    assert "'review' is the only text column; csv has records; --document-boundary line is only for text" in said
-    assert "for text only" not in corpus(tmp_path / "a.csv", document_boundary="record").describe()
+    description = corpus(tmp_path / "a.csv", document_boundary="line").describe()
+    assert "one document per record" in description
+    assert "'review' is the only text column; csv has records; --document-boundary line is only for text" in description
+    assert "only for text" not in corpus(tmp_path / "a.csv", document_boundary="record").describe()
 
 
 @pytest.mark.parametrize("mode", ["file", "paragraph", "line"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
-def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
-    """Read in pieces of 7 bytes, the same documents at the same lines."""
+def test_chunk_size_does_not_change_documents(tmp_path, monkeypatch, mode, ends):
+    """Reading in chunks of 7 bytes gives the same documents at the same lines."""
     text = "\ufeff" + ("Ünïcödé 文本 text.\nsecond line\n \n\nНовый блок\n\n\n\nlast" * 3)
     (tmp_path / "a.txt").write_bytes(text.replace("\n", ends).encode())
     whole = list(corpus(tmp_path / "a.txt", document_boundary=mode))
@@ -271,28 +271,28 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
     assert "\r" not in whole[0].text
 
 
-def test_long_document_is_cut_at_good_places(tmp_path):
+def test_long_document_is_split_at_natural_boundaries(tmp_path):
     sentence = "This is a sentence of the very long document. "
     text = sentence * (3 * MAX_DOCUMENT_CHARS // len(sentence))
     (tmp_path / "a.txt").write_text("short\n" + text + "\nshort again\n")
-    found = corpus(tmp_path / "a.txt", document_boundary="line")
-    documents = list(found)
-    pieces = documents[1:-1]
-    assert len(pieces) in (3, 4)
-    assert all(len(d.text) <= MAX_DOCUMENT_CHARS and d.text.endswith("document.") and d.line == 2 for d in pieces)
-    assert " ".join(d.text for d in pieces) == text.strip()
+    loaded = corpus(tmp_path / "a.txt", document_boundary="line")
+    documents = list(loaded)
+    parts = documents[1:-1]
+    assert len(parts) in (3, 4)
+    assert all(len(d.text) <= MAX_DOCUMENT_CHARS and d.text.endswith("document.") and d.line == 2 for d in parts)
+    assert " ".join(d.text for d in parts) == text.strip()
     assert documents[-1].text == "short again"
     assert documents[-1].line == 3
-    assert places(found) == [
-        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, split into {len(pieces)} documents",
+    assert problems_of(loaded) == [
+        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, split into {len(parts)} documents",
     ]
 
 
-def test_long_record_is_cut_too(tmp_path):
+def test_long_record_is_split(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "词" * (2 * MAX_DOCUMENT_CHARS + 5)}) + "\n")
-    found = corpus(tmp_path / "a.jsonl")
-    assert [len(d.text) for d in found] == [MAX_DOCUMENT_CHARS, MAX_DOCUMENT_CHARS, 5]
-    assert found.report.counts == {"split_documents": 1}
+    loaded = corpus(tmp_path / "a.jsonl")
+    assert [len(d.text) for d in loaded] == [MAX_DOCUMENT_CHARS, MAX_DOCUMENT_CHARS, 5]
+    assert loaded.report.counts == {"split_documents": 1}
 
 
 # --------------------------------------------------------------------------------------------- encodings
@@ -313,20 +313,20 @@ ENCODED = {
 @pytest.mark.parametrize("encoding", ENCODED)
 def test_encodings_are_detected(tmp_path, encoding):
     (tmp_path / "a.txt").write_bytes(ENCODED[encoding].encode(encoding))
-    found = corpus(tmp_path / "a.txt")
-    assert [d.text for d in found] == [ENCODED[encoding]]
-    assert found.files[0].encoding == encoding.removesuffix("-sig")
-    assert not found.report.problems
+    loaded = corpus(tmp_path / "a.txt")
+    assert [d.text for d in loaded] == [ENCODED[encoding]]
+    assert loaded.files[0].encoding == encoding.removesuffix("-sig")
+    assert not loaded.report.problems
     assert texts(tmp_path / "a.txt", encoding=encoding) == [ENCODED[encoding]]
 
 
-def test_encoding_that_shows_late(tmp_path):
-    """Two MiB of ASCII say nothing; the encoding is decided where it first matters."""
+def test_encoding_detected_after_ascii_start(tmp_path):
+    """The first two MiB are ASCII, so the encoding is detected at the first non-ASCII byte."""
     lines = "plain text\n" * 200_000 + "Ça a été très agréable, à l’été.\n" * 20
     (tmp_path / "a.txt").write_bytes(lines.encode("cp1252"))
-    found = corpus(tmp_path / "a.txt", document_boundary="line")
-    assert [d.text for d in found][-1] == "Ça a été très agréable, à l’été."
-    assert not found.report.problems
+    loaded = corpus(tmp_path / "a.txt", document_boundary="line")
+    assert [d.text for d in loaded][-1] == "Ça a été très agréable, à l’été."
+    assert not loaded.report.problems
 
 
 def test_unknown_encoding(tmp_path):
@@ -336,7 +336,7 @@ def test_unknown_encoding(tmp_path):
             corpus(tmp_path / "a.txt", encoding=name)
 
 
-def test_named_encoding_without_byte_order_mark(tmp_path):
+def test_explicit_encoding_without_byte_order_mark(tmp_path):
     for name in ("utf-16-le", "utf-16-be"):
         for text in ("Ünïcödé text in UTF-16", "我们昨天在学校的图书馆里读书。\n老师说：这一本书很有意思！\n"):
             path = tmp_path / "a.txt"
@@ -346,7 +346,7 @@ def test_named_encoding_without_byte_order_mark(tmp_path):
             assert texts(path, encoding=name, document_boundary="file") == [text.strip()]
     (tmp_path / "b.txt").write_text("text")
     assert f"--encoding {name}" in corpus(tmp_path).describe()
-    assert f"--encoding {name}" in places(read(tmp_path))[0]
+    assert f"--encoding {name}" in problems_of(read(tmp_path))[0]
 
 
 # ----------------------------------------------------------------------------------------------- problems
@@ -354,24 +354,24 @@ def test_named_encoding_without_byte_order_mark(tmp_path):
 
 def test_undecodable_bytes_are_repaired_and_located(tmp_path):
     (tmp_path / "a.txt").write_bytes("größer\n".encode() * 3 + b"bad \xff\xfe byte\n" + "größer\n".encode() + b"b\xc3")
-    found = corpus(tmp_path / "a.txt", document_boundary="line")
-    assert [d.text for d in found][3:] == ["bad \ufffd byte", "größer", "b\ufffd"]
-    assert found.report.counts == {"repaired_bytes": 3}
-    assert [p.rsplit(": ")[0] for p in places(found)] == [f"{tmp_path}/a.txt:4", f"{tmp_path}/a.txt:6"]
+    loaded = corpus(tmp_path / "a.txt", document_boundary="line")
+    assert [d.text for d in loaded][3:] == ["bad \ufffd byte", "größer", "b\ufffd"]
+    assert loaded.report.counts == {"repaired_bytes": 3}
+    assert [p.rsplit(": ")[0] for p in problems_of(loaded)] == [f"{tmp_path}/a.txt:4", f"{tmp_path}/a.txt:6"]
 
 
-def test_replacement_characters_of_the_author_are_no_problem(tmp_path):
+def test_replacement_characters_in_the_source_are_accepted(tmp_path):
     (tmp_path / "a.txt").write_text("a \ufffd b")
     assert not read(tmp_path / "a.txt").report.problems
 
 
 def test_control_characters(tmp_path):
     (tmp_path / "a.txt").write_bytes("one\ntw\0o\x07 page\x0cbreak\nquoted \x93so\x94\n".encode() + b"text " * 20)
-    found = corpus(tmp_path / "a.txt", document_boundary="line")
-    assert [d.text for d in found][:3] == ["one", "two page break", "quoted “so”"]
-    assert found.report.counts == {"control_characters": 5}
-    assert places(found)[0] == f"{tmp_path}/a.txt:2: U+0000 removed"
-    assert places(found)[-1] == f"{tmp_path}/a.txt:3: U+0094 read as '”'"
+    loaded = corpus(tmp_path / "a.txt", document_boundary="line")
+    assert [d.text for d in loaded][:3] == ["one", "two page break", "quoted “so”"]
+    assert loaded.report.counts == {"control_characters": 5}
+    assert problems_of(loaded)[0] == f"{tmp_path}/a.txt:2: U+0000 removed"
+    assert problems_of(loaded)[-1] == f"{tmp_path}/a.txt:3: U+0094 read as '”'"
 
 
 @pytest.mark.parametrize(
@@ -382,20 +382,20 @@ def test_binary_file(tmp_path, data):
     with pytest.raises(UserError, match=r"a\.txt: not text but"):
         corpus(tmp_path)
     (tmp_path / "b.txt").write_text("text")
-    found = corpus(tmp_path)
-    assert [d.text for d in found] == ["text"]
-    assert found.report.counts == {"skipped_files": 1}
-    assert places(found)[0].startswith(f"{tmp_path}/a.txt: not text but")
-    assert "1 files skipped" in found.describe()
+    loaded = corpus(tmp_path)
+    assert [d.text for d in loaded] == ["text"]
+    assert loaded.report.counts == {"skipped_files": 1}
+    assert problems_of(loaded)[0].startswith(f"{tmp_path}/a.txt: not text but")
+    assert "1 files skipped" in loaded.describe()
 
 
-def test_damaged_archive_gives_what_can_be_read(tmp_path):
+def test_readable_part_of_a_damaged_archive_is_used(tmp_path):
     whole = gzip.compress(os.urandom(1).hex().encode() + b"\n\nsome text\n\n" + os.urandom(100_000).hex().encode())
     (tmp_path / "a.txt.gz").write_bytes(whole[:-2000])
-    found = corpus(tmp_path / "a.txt.gz", document_boundary="paragraph")
-    assert "some text" in [d.text for d in found]
-    assert found.report.counts == {"damaged_files": 1}
-    assert places(found)[0].startswith(f"{tmp_path}/a.txt.gz: ")
+    loaded = corpus(tmp_path / "a.txt.gz", document_boundary="paragraph")
+    assert "some text" in [d.text for d in loaded]
+    assert loaded.report.counts == {"damaged_files": 1}
+    assert problems_of(loaded)[0].startswith(f"{tmp_path}/a.txt.gz: ")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(UserError, match=r"a\.parquet: cannot be read"):
         corpus(tmp_path / "a.parquet")
@@ -403,23 +403,23 @@ def test_damaged_archive_gives_what_can_be_read(tmp_path):
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 @pytest.mark.parametrize("mode", ["file", "paragraph", "line"])
-def test_cut_archive_is_used_up_to_the_cut(tmp_path, ending, mode):
-    """Also the document in which the cut is; in the second of two frames as in the first."""
+def test_truncated_archive_is_read_up_to_the_truncation(tmp_path, ending, mode):
+    """The document at the truncation point is used too, in the first and in the second of two frames."""
     lines = [os.urandom(30).hex() for _ in range(20_000)]
     text = "".join(f"{line}\n\n" if i % 1000 == 999 else f"{line}\n" for i, line in enumerate(lines))
     half = PACKED[ending](text.encode())
     path = tmp_path / f"a.txt{ending}"
     for data in (half[: len(half) * 2 // 3], half + half[: len(half) * 2 // 3], half + half[:-1], half[:-1]):
         path.write_bytes(data)
-        found = corpus(path, document_boundary=mode)
-        documents = [d.text for d in found]
-        assert found.report.counts["damaged_files"] == 1
-        assert not found.report.counts["empty_files"]
-        assert "end" in places(found)[0]
-        got = "".join("".join(documents).split())
+        loaded = corpus(path, document_boundary=mode)
+        documents = [d.text for d in loaded]
+        assert loaded.report.counts["damaged_files"] == 1
+        assert not loaded.report.counts["empty_files"]
+        assert "end" in problems_of(loaded)[0]
+        text_read = "".join("".join(documents).split())
         whole = "".join(lines) * 2
-        assert whole.startswith(got)
-        assert len(got) > (len(data) / len(half) - 0.4) * len(whole) / 2
+        assert whole.startswith(text_read)
+        assert len(text_read) > (len(data) / len(half) - 0.4) * len(whole) / 2
         if mode != "file":
             unit = "\n\n" if mode == "paragraph" else "\n"
             assert documents[:10] == [part.strip() for part in text.split(unit)[:20] if part.strip()][:10]
@@ -427,19 +427,19 @@ def test_cut_archive_is_used_up_to_the_cut(tmp_path, ending, mode):
     assert not read(path, document_boundary=mode).report.counts["damaged_files"]
 
 
-def test_cut_archive_of_records(tmp_path):
+def test_truncated_archive_of_records(tmp_path):
     lines = [json.dumps({"text": os.urandom(30).hex()}) + "\n" for _ in range(10_000)]
     for ending in (".gz", ".zst"):
         data = PACKED[ending]("".join(lines).encode())
         (tmp_path / f"a.jsonl{ending}").write_bytes(data[: len(data) // 2])
-        found = corpus(tmp_path / f"a.jsonl{ending}")
-        documents = [d.text for d in found]
+        loaded = corpus(tmp_path / f"a.jsonl{ending}")
+        documents = [d.text for d in loaded]
         assert documents == [json.loads(line)["text"] for line in lines[: len(documents)]]
         assert len(documents) > 3000
-        assert found.report.counts["damaged_files"] == 1
+        assert loaded.report.counts["damaged_files"] == 1
 
 
-def test_small_zst_that_becomes_large_is_read_in_bounded_pieces():
+def test_highly_compressed_zst_is_read_in_bounded_chunks():
     stream = decompress(io.BytesIO(zstandard.compress(bytes(200_000_000), 19)))
     tracemalloc.start()
     size = 0
@@ -467,14 +467,14 @@ def test_problems_of_json_lines(tmp_path):
         '{"text": "pair \\ud83d\\ude00 nul \\u0000 crlf \\r\\n"}',
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    found = corpus(tmp_path / "a.jsonl")
-    assert [(d.text, d.line) for d in found] == [
+    loaded = corpus(tmp_path / "a.jsonl")
+    assert [(d.text, d.line) for d in loaded] == [
         ("good", 1),
         ("a bare string", 9),
         ("lone \ufffd surrogate", 10),
         ("pair 😀 nul  crlf", 11),
     ]
-    assert found.report.counts == {
+    assert loaded.report.counts == {
         "bad_json": 1,
         "missing_values": 1,
         "not_text": 2,
@@ -482,7 +482,7 @@ def test_problems_of_json_lines(tmp_path):
         "repaired_surrogates": 1,
         "control_characters": 1,
     }
-    assert [int(p.removeprefix(f"{tmp_path}/a.jsonl:").split(":")[0]) for p in places(found)] == [
+    assert [int(p.removeprefix(f"{tmp_path}/a.jsonl:").split(":")[0]) for p in problems_of(loaded)] == [
         2,
         3,
         4,
@@ -496,9 +496,9 @@ def test_problems_of_json_lines(tmp_path):
 
 def test_problems_of_csv(tmp_path):
     (tmp_path / "a.csv").write_text('id,text\n1,good\n2\n3,more,than\n\n4,"two\nlines"\n5,\n6,"never closed\n7,x\n')
-    found = corpus(tmp_path / "a.csv")
-    assert [(d.text, d.line) for d in found] == [("good", 2), ("more", 4), ("two\nlines", 6), ("never closed\n7,x", 9)]
-    assert places(found) == [
+    loaded = corpus(tmp_path / "a.csv")
+    assert [(d.text, d.line) for d in loaded] == [("good", 2), ("more", 4), ("two\nlines", 6), ("never closed\n7,x", 9)]
+    assert problems_of(loaded) == [
         f"{tmp_path}/a.csv:3: 1 field, the header has 2",
         f"{tmp_path}/a.csv:3: no 'text'",
         f"{tmp_path}/a.csv:4: 3 fields, the header has 2",
@@ -506,27 +506,27 @@ def test_problems_of_csv(tmp_path):
     ]
 
 
-def test_quote_that_never_ends_is_bounded(tmp_path, monkeypatch):
+def test_unclosed_quote_is_bounded(tmp_path, monkeypatch):
     import csv
 
     monkeypatch.setattr("unmask.text.readers.MAX_FIELD_CHARS", 200_000)
     before = csv.field_size_limit(131_072)
     try:
         (tmp_path / "a.csv").write_text("text\ngood\n" + '"never closed\n' + "row\n" * 100_000)
-        found = read(tmp_path / "a.csv")
+        loaded = read(tmp_path / "a.csv")
     finally:
         csv.field_size_limit(before)
-    assert places(found)[0].startswith(f"{tmp_path}/a.csv:3: skipped up to line ")
-    assert found.report.documents > 40_000
+    assert problems_of(loaded)[0].startswith(f"{tmp_path}/a.csv:3: skipped up to line ")
+    assert loaded.report.documents > 40_000
 
 
 def test_json_line_above_the_limit_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.text.readers.MAX_LINE_CHARS", 3_000_000)
     lines = ["a" * 10, "b" * 4_000_000, "c" * 2_500_000, "d"]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
-    found = corpus(tmp_path / "a.jsonl")
-    assert [(d.text[0], d.line) for d in found] == [("a", 1), ("c", 3), ("c", 3), ("c", 3), ("d", 4)]
-    assert places(found)[0].startswith(f"{tmp_path}/a.jsonl:2: 4,000,012 characters")
+    loaded = corpus(tmp_path / "a.jsonl")
+    assert [(d.text[0], d.line) for d in loaded] == [("a", 1), ("c", 3), ("c", 3), ("c", 3), ("d", 4)]
+    assert problems_of(loaded)[0].startswith(f"{tmp_path}/a.jsonl:2: 4,000,012 characters")
 
 
 def test_long_csv_field(tmp_path):
@@ -538,18 +538,18 @@ def test_empty_file_among_others(tmp_path):
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.txt").write_text("text")
     (tmp_path / "c.csv").write_text("\n")
-    assert places(read(tmp_path)) == [f"{tmp_path}/{name}: no text in it" for name in ("a.txt", "c.csv")]
+    assert problems_of(read(tmp_path)) == [f"{tmp_path}/{name}: no text in it" for name in ("a.txt", "c.csv")]
 
 
 def test_report_is_bounded_and_complete(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "good"}\n' + "bad\n" * 10_000)
-    found = read(tmp_path / "a.jsonl")
-    assert found.report.counts["bad_json"] == 10_000
-    assert len(found.report.problems) == 20
-    assert len(str(found.report).splitlines()) < 10
-    assert json.loads(json.dumps(found.report.as_dict()))["bad_json"] == 10_000
-    list(found)
-    assert found.report.counts["bad_json"] == 10_000, "the report is of the last iteration only"
+    loaded = read(tmp_path / "a.jsonl")
+    assert loaded.report.counts["bad_json"] == 10_000
+    assert len(loaded.report.problems) == 20
+    assert len(str(loaded.report).splitlines()) < 10
+    assert json.loads(json.dumps(loaded.report.as_dict()))["bad_json"] == 10_000
+    list(loaded)
+    assert loaded.report.counts["bad_json"] == 10_000, "the report must cover only the last iteration"
 
 
 # ------------------------------------------------------------------------------------------------ columns
@@ -581,12 +581,12 @@ def test_columns(tmp_path, ending):
     assert texts(path) == ["s1", "s2"]
 
 
-def test_table_without_the_column_beside_one_that_has_it(tmp_path):
+def test_table_without_the_text_column_is_reported_and_skipped(tmp_path):
     write_table(tmp_path / "a.csv", {"year": [1], "who": ["x"], "where": ["y"]})
     write_table(tmp_path / "b.csv", {"text": ["t"]})
-    found = corpus(tmp_path)
-    assert [d.text for d in found] == ["t"]
-    assert places(found) == [f"{tmp_path}/a.csv: no column 'text'"]
+    loaded = corpus(tmp_path)
+    assert [d.text for d in loaded] == ["t"]
+    assert problems_of(loaded) == [f"{tmp_path}/a.csv: no column 'text'"]
 
 
 # ------------------------------------------------------------------------------------- fingerprint, memory
@@ -607,11 +607,11 @@ def test_fingerprint(tmp_path):
 
 def test_pickle(tmp_path):
     (tmp_path / "a.txt").write_text(BLOCKS)
-    found = read(tmp_path / "a.txt")
-    assert list(pickle.loads(pickle.dumps(found))) == list(found)
+    loaded = read(tmp_path / "a.txt")
+    assert list(pickle.loads(pickle.dumps(loaded))) == list(loaded)
 
 
-# VmHWM, not ru_maxrss: that one outlives exec, so it would be the size of the test process.
+# VmHWM, not ru_maxrss: that one survives exec, so it would be the size of the test process.
 PEAK = r"""
 import re, sys
 from unmask.text.corpus import Corpus
@@ -623,7 +623,7 @@ print(count, int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[
 
 
 def peak(path: Path, documents: str = "auto") -> tuple[int, int]:
-    """(documents, MiB) of iterating a corpus in a process of its own."""
+    """Return (documents, MiB) of iterating a corpus in a subprocess."""
     run = subprocess.run([sys.executable, "-c", PEAK, str(path), documents], capture_output=True, check=True, text=True)
     count, memory = run.stdout.split()
     print(path.name, count, memory)
@@ -638,24 +638,24 @@ def test_line_of_100_mb_is_read_in_bounded_memory(tmp_path, ending):
     with gzip.open(path, "wb", 1) if ending.endswith("gz") else open(path, "wb") as out:
         for _ in range(100):
             out.write(word)
-    least = peak(tmp_path / "small.txt")[1]
-    count, most = peak(path)
+    small_peak = peak(tmp_path / "small.txt")[1]
+    count, large_peak = peak(path)
     assert 95 <= count <= 102
-    assert most < least + 20, (most, least)
+    assert large_peak < small_peak + 20, (large_peak, small_peak)
 
 
-def test_json_line_that_is_skipped_is_not_held_either(tmp_path):
-    """A record may take 64 MiB; the 300 MB of one that is left out may not take more."""
+def test_skipped_json_line_is_not_held_in_memory(tmp_path):
+    """A record may take 64 MiB; skipping one of 300 MB may not take more."""
     (tmp_path / "small.jsonl").write_text('{"text": "good"}\n')
     with open(tmp_path / "big.jsonl", "w") as out:
         out.write('{"text": "good"}\n{"text": "')
         for _ in range(300):
             out.write("word " * 200_000)
         out.write('"}\n')
-    least = peak(tmp_path / "small.jsonl")[1]
-    count, most = peak(tmp_path / "big.jsonl")
+    small_peak = peak(tmp_path / "small.jsonl")[1]
+    count, large_peak = peak(tmp_path / "big.jsonl")
     assert count == 1
-    assert most < least + 64 + 20, (most, least)
+    assert large_peak < small_peak + 64 + 20, (large_peak, small_peak)
 
 
 @pytest.mark.slow
@@ -679,7 +679,10 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
         return path
 
     small, big = write(tmp_path / f"small-{name}", 10), write(tmp_path / f"big-{name}", 200)
-    few, least = peak(small)
-    many, most = peak(big)
-    assert many == 20 * few
-    assert most < least + (60 if name.endswith("parquet") else 20), (most, least)  # arrow's allocator keeps some
+    small_count, small_peak = peak(small)
+    large_count, large_peak = peak(big)
+    assert large_count == 20 * small_count
+    assert large_peak < small_peak + (60 if name.endswith("parquet") else 20), (
+        large_peak,
+        small_peak,
+    )  # arrow's allocator keeps some

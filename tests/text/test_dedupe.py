@@ -1,4 +1,5 @@
-"""Equal and near documents: against plain references, and with more documents than are sorted at once."""
+"""Exact and near duplicates: against plain reference implementations, and with more documents than are sorted at
+once."""
 
 import random
 from hashlib import blake2b
@@ -24,7 +25,7 @@ def plain_digest(text: str) -> bytes:
 
 
 @given(st.text(alphabet=st.sampled_from("ab \n\t\u3000é"), max_size=40))
-def test_digest_ignores_white_space_only(text):
+def test_digest_ignores_only_whitespace(text):
     assert digest(text) == plain_digest(text)
 
 
@@ -36,27 +37,27 @@ def test_digest_of_a_text_longer_than_a_slice(shift, gap):
     assert digest(" " * (1 << 20) + text) == digest(text)
 
 
-def found(path, total) -> set[int]:
+def duplicate_ids(path, total) -> set[int]:
     return {int(n) for group in exact_duplicates(path, total) for n in group}
 
 
 def test_exact_duplicates_keep_the_first(tmp_path):
     texts = ["one", "two", " one ", "three", "two\n", "one"]
     (tmp_path / "scan").write_bytes(b"".join(map(hash_record, texts)))
-    assert found(tmp_path / "scan", len(texts)) == {2, 4, 5}
+    assert duplicate_ids(tmp_path / "scan", len(texts)) == {2, 4, 5}
 
 
 def test_exact_duplicates_among_more_documents_than_are_sorted_at_once(tmp_path):
     rng = np.random.default_rng(0)
-    total = 2 * BUCKET_DOCUMENTS + 1000  # three ranges of hashes
+    total = 2 * BUCKET_DOCUMENTS + 1000  # three hash ranges
     block = np.zeros(total, HASH_RECORD)
     block["high"], block["low"] = rng.integers(0, 1 << 64, (2, total), np.uint64)
     block["high"][:2] = 0, 2**64 - 1  # the ends of the range
     copies = rng.choice(np.arange(total // 2, total), 5000, replace=False)
     block[copies] = block[rng.integers(0, total // 2, 5000)]
-    block["high"][10] = block["high"][11]  # half of the hash equal is not equal
+    block["high"][10] = block["high"][11]  # an equal half of the hash is not a match
     block.tofile(tmp_path / "scan")
-    assert found(tmp_path / "scan", total) == set(copies.tolist())
+    assert duplicate_ids(tmp_path / "scan", total) == set(copies.tolist())
 
 
 def words(rng: random.Random, n: int) -> list[str]:
@@ -72,7 +73,7 @@ def test_signatures_estimate_the_overlap(language):
             a = words(rng, 300)
             b = a[: (cut := rng.randrange(300))] + words(rng, 300 - cut)
             sets = [{tuple(x[i : i + 5]) for i in range(len(x) - 4)} for x in (a, b)]
-            texts = [" ".join(a), ", ".join(b).title()]  # case and punctuation do not count
+            texts = [" ".join(a), ", ".join(b).title()]  # case and punctuation are ignored
         else:
             a = [chr(0x4E00 + rng.randrange(3000)) for _ in range(300)]
             b = a[: (cut := rng.randrange(300))] + [chr(0x4E00 + rng.randrange(3000)) for _ in range(300 - cut)]
@@ -81,12 +82,12 @@ def test_signatures_estimate_the_overlap(language):
         true = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
         estimate = (minhash_signature(texts[0], language) == minhash_signature(texts[1], language)).mean()
         errors.append(estimate - true)
-    # The estimate is a mean of 64 coins: standard deviation at most 0.0625, of the mean of 60 at most 0.008.
+    # The estimate is a mean of 64 Bernoulli samples: standard deviation at most 0.0625; of the mean of 60 at most 0.008.
     assert abs(np.mean(errors)) < 0.03
     assert np.std(errors) < 0.08
 
 
-def test_signature_of_nothing_and_of_little():
+def test_signature_of_empty_and_short_texts():
     assert (minhash_signature("", "en") == 2**32 - 1).all()
     assert (minhash_signature("Good film.", "en") == minhash_signature("good film", "en")).all()
     assert (minhash_signature("good film", "en") != minhash_signature("bad film", "en")).any()
@@ -96,11 +97,11 @@ def test_near_duplicates_are_found_and_others_are_not():
     rng = random.Random(2)
     texts = [" ".join(words(rng, 200)) for _ in range(300)]
     near = [f"{text} {' '.join(words(rng, 5))}" for text in texts[:20]]  # overlap 196 of 201 = 0.97
-    half = [" ".join(text.split()[:100] + words(rng, 100)) for text in texts[20:40]]  # about a third
+    half = [" ".join(text.split()[:100] + words(rng, 100)) for text in texts[20:40]]  # about 1/3
     everything = texts + near + half
     heldout = np.zeros(len(everything), bool)
-    heldout[300:305] = True  # five copies are held out, their originals trained on
-    heldout[[10, 310]] = True  # and one pair wholly held out, which leaks nothing
+    heldout[300:305] = True  # five copies are held out, their originals are in the training split
+    heldout[[10, 310]] = True  # and one pair is entirely held out, which is not leakage
     result = near_duplicates(np.stack([minhash_signature(t, "en") for t in everything]), heldout)
     assert (result.documents, result.near, result.heldout, result.leaked) == (340, 20, 7, 5)
     assert result.examples == [(i, 300 + i) for i in range(5)]

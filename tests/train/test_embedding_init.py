@@ -1,4 +1,5 @@
-"""First vectors from counts: alike where the text uses tokens alike, the same on every call, and worth their seconds."""
+"""Embedding initialization from corpus statistics: similar for tokens used alike, deterministic, and applied to new
+models."""
 
 import os
 import subprocess
@@ -20,7 +21,7 @@ from unmask.train.embedding_init import init_embeddings_from_corpus
 
 
 class Text:
-    """As much of a Split as counting reads."""
+    """The part of the Split interface that the co-occurrence counts use."""
 
     def __init__(self, tokens, starts):
         self.tokens = np.asarray(tokens, np.uint16)
@@ -29,7 +30,8 @@ class Text:
 
 
 def sentences(count: int) -> TokenSample:
-    """`5 verb 8` or `6 verb 9`; verbs 10–13 stand only after 5 and 6, nouns 20–23 only as the last of another kind."""
+    """`5 verb 8` or `6 verb 9`; verbs 10–13 occur only after 5 and 6, nouns 20–23 only as the last token of the
+    other pattern."""
     rng = generator(0, "text")
     rows = []
     for _ in range(count):
@@ -39,25 +41,29 @@ def sentences(count: int) -> TokenSample:
     return TokenSample.from_split(Text(np.concatenate(rows), np.arange(0, 3 * count, 3)))
 
 
-def test_tokens_used_alike_get_vectors_alike():
+def test_tokens_with_similar_usage_get_similar_vectors():
     special = np.zeros(40, bool)
     special[:5] = True
     vectors = initial_vectors(sentences(4000), special, 16, seed=0)
     assert vectors.shape == (40, 16) and vectors.dtype == np.float32
     near = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    alike = near @ near.T
-    inside = np.concatenate([alike[10:14, 10:14][np.triu_indices(4, 1)], alike[20:24, 20:24][np.triu_indices(4, 1)]])
-    assert inside.min() > 0.25 > 0 > alike[10:14, 20:24].max()  # the half about passages knows nothing here
+    similarity = near @ near.T
+    inside = np.concatenate(
+        [similarity[10:14, 10:14][np.triu_indices(4, 1)], similarity[20:24, 20:24][np.triu_indices(4, 1)]]
+    )
+    assert (
+        inside.min() > 0.25 > 0 > similarity[10:14, 20:24].max()
+    )  # the passage half of the vector carries no information here
 
 
-def test_the_same_on_every_call_and_another_for_another_seed():
+def test_vectors_are_deterministic_and_depend_on_the_seed():
     text, special = sentences(500), np.zeros(40, bool)
     first = initial_vectors(text, special, 16, 0)
     assert np.array_equal(first, initial_vectors(text, special, 16, 0))
     assert not np.array_equal(first, initial_vectors(text, special, 16, 1))
 
 
-# A checksum of the vectors of a text so large that sums taken by two threads have other bits (seen with OpenBLAS).
+# A checksum of the vectors of a text so large that sums over two threads differ in their bits (observed with OpenBLAS).
 ZIPF = """
 import hashlib
 import numpy as np
@@ -68,8 +74,9 @@ print(hashlib.sha256(made.tobytes()).hexdigest())
 """
 
 
-def test_the_same_bits_on_a_busy_machine_and_with_more_threads(capsys):
-    """Other threads of BLAS in this process; and a new process, which loads its libraries anew, beside a busy thread."""
+def test_vectors_are_bit_identical_under_load_and_with_more_threads(capsys):
+    """With other BLAS threads in this process, and in a new process that loads its libraries again, next to a busy
+    thread."""
     stop, seen = threading.Event(), set()
     for threads in (1, 2):
         with threadpool_limits(threads):
@@ -95,7 +102,7 @@ def test_the_same_bits_on_a_busy_machine_and_with_more_threads(capsys):
     assert {*seen, done.stdout} == {done.stdout}
 
 
-def test_counting_takes_one_thread_of_blas(monkeypatch):
+def test_svd_uses_one_blas_thread(monkeypatch):
     seen = []
     factors = vectors._svd_factors
 
@@ -109,16 +116,16 @@ def test_counting_takes_one_thread_of_blas(monkeypatch):
         initial_vectors(text, np.zeros(40, bool), 16, 0)
         after = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     assert seen and set(seen) == {1}
-    assert set(after) == {2}, "and gives them back"
+    assert set(after) == {2}, "the thread limit must be restored"
 
 
-def test_more_width_than_tokens_and_tokens_that_do_not_occur():
+def test_width_above_vocabulary_size_and_unseen_tokens():
     vectors = initial_vectors(sentences(50), np.zeros(40, bool), 128, 0)
     assert np.isfinite(vectors).all()
-    assert (np.linalg.norm(vectors, axis=1) > 1).all()  # none is lost: unseen ones are random
+    assert (np.linalg.norm(vectors, axis=1) > 1).all()  # none is zero: unseen ones are random
 
 
-def test_counts_of_a_large_text_come_from_all_of_it():
+def test_large_text_is_sampled_uniformly():
     class Large:
         tokens = np.broadcast_to(np.arange(2, dtype=np.uint16), (SAMPLE_TOKENS, 2)).T.reshape(-1)  # zeros, then ones
         flags = np.zeros(2 * SAMPLE_TOKENS, np.uint8)
@@ -130,13 +137,13 @@ def test_counts_of_a_large_text_come_from_all_of_it():
     assert abs(float(np.exp(log_frequencies(sample, 2)).sum()) - 1) < 1e-5
 
 
-def test_a_model_begins_with_them(store):
+def test_model_is_initialized_with_the_vectors(store):
     config = preset("bert-tiny", vocab_size=store.tokenizer.size + 3, hidden=32, heads=2)
     model = Model(config, ("mlm",)).init(0)
-    drawn = model.embedding.detach().clone()
+    initial = model.embedding.detach().clone()
     init_embeddings_from_corpus(model, store, 0)
     size = store.tokenizer.size
-    assert torch.equal(model.embedding[size:], drawn[size:])  # rows that no token has
+    assert torch.equal(model.embedding[size:], initial[size:])  # rows without a token
     assert not model.embedding[config.pad_id].any()
     counts = np.bincount(store.train.tokens, minlength=size)
     bias = model.heads["mlm"].bias.detach()
@@ -145,7 +152,7 @@ def test_a_model_begins_with_them(store):
     assert bias[size:].max() <= bias[:size].min()
 
 
-def test_the_text_is_read_once(store, monkeypatch):
+def test_text_is_read_once(store, monkeypatch):
     calls = []
     from_split = TokenSample.from_split
     monkeypatch.setattr(TokenSample, "from_split", lambda split: calls.append(split) or from_split(split))

@@ -1,4 +1,5 @@
-"""More words for a model that exists: old ids and old cuts stay, new rows come from their pieces, the folder opens elsewhere."""
+"""Vocabulary extension: existing ids and tokenizations stay, new embedding rows come from their subwords, and
+transformers loads the result."""
 
 import json
 from collections import Counter
@@ -28,7 +29,7 @@ def trained(kind: str, **settings) -> Tokenizer:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None:
+def test_new_words_are_single_tokens_and_others_are_unchanged(kind: str) -> None:
     old = trained(kind, special_tokens=["<user>"])
     new, report = extend_vocabulary(old, DOMAIN, 3)
     assert 0 < report["added"] <= 3 and new.size == old.size + report["added"]
@@ -37,7 +38,7 @@ def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None
     text = "the patient takes metformin; <user> the list [MASK]"
     assert new.size - 1 in {i for t in DOMAIN for i in new.encode(t)}
     assert any(i >= old.size for i in new.encode(text))
-    assert new.decode(new.encode(text)) == old.decode(old.encode(text)), "nothing of the text is lost"
+    assert new.decode(new.encode(text)) == old.decode(old.encode(text)), "text was lost"
     for plain in (*GENERAL[:2], "<user> the cat[MASK] sat, on THE mat!", "zebra 123 (fox)"):
         assert new.encode(plain) == old.encode(plain)
     before, after = report["tokens_per_word"]
@@ -47,8 +48,8 @@ def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_words_that_share_letters_with_new_ones_are_cut_as_before(kind: str) -> None:
-    """Inside a longer word a new one is not found, but at its beginning (where WordPiece's longest match wins)."""
+def test_words_containing_new_ones_are_tokenized_as_before(kind: str) -> None:
+    """A new word is not matched inside a longer word, except at its start (where WordPiece uses the longest match)."""
     old = trained(kind)
     new, _ = extend_vocabulary(old, DOMAIN, 5)
     entries = {new.token(i) for i in range(old.size, new.size)}
@@ -58,14 +59,14 @@ def test_words_that_share_letters_with_new_ones_are_cut_as_before(kind: str) -> 
         assert [t.id for t in new.backend.model.tokenize(word)] == [t.id for t in old.backend.model.tokenize(word)]
 
 
-def test_rank_is_by_tokens_saved() -> None:
+def test_new_words_are_ranked_by_tokens_saved() -> None:
     old = trained("wordpiece")
     _, report = extend_vocabulary(old, ["glucose glucose glucose metformin metformin metformin metformin " * 5] * 20, 2)
     saved = [w["saved"] for w in report["words"]]
     assert [w["word"] for w in report["words"]] == ["metformin", "glucose"] and saved == sorted(saved, reverse=True)
 
 
-def test_a_word_that_would_cost_tokens_elsewhere_is_not_added() -> None:
+def test_word_that_increases_tokens_elsewhere_is_not_added() -> None:
     """`abcd` saves one token; but `abcdefgha` = ab ##cdefgh ##a would become abcd ##e ##f ##g ##h ##a."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{c}" for c in "abcdefgh"), "ab"]
     vocabulary += ["##cd", "##cdefgh"]
@@ -75,20 +76,20 @@ def test_a_word_that_would_cost_tokens_elsewhere_is_not_added() -> None:
     backend = tokenizers.Tokenizer(models.WordPiece({t: i for i, t in enumerate(vocabulary)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     old = Tokenizer(backend)
-    rare = " ".join(f"abcdefgh{c}" for c in "abcdefgh")  # each too rare to get an entry of its own
-    cheap, _ = extend_vocabulary(old, ["abcd"] * 22, 5)
-    dear, report = extend_vocabulary(old, ["abcd"] * 22 + [rare] * 4, 5)
-    assert cheap.token(cheap.size - 1) == "abcd"
-    assert dear.size == old.size and report["added"] == 0
+    rare = " ".join(f"abcdefgh{c}" for c in "abcdefgh")  # each too rare for its own entry
+    extended, _ = extend_vocabulary(old, ["abcd"] * 22, 5)
+    unchanged, report = extend_vocabulary(old, ["abcd"] * 22 + [rare] * 4, 5)
+    assert extended.token(extended.size - 1) == "abcd"
+    assert unchanged.size == old.size and report["added"] == 0
 
 
-def test_characters_and_bytes_have_no_words() -> None:
+def test_character_and_byte_tokenizers_raise() -> None:
     for kind in ("char", "byte"):
         with pytest.raises(unmask.UserError, match="has no words"):
             extend_vocabulary(trained(kind), DOMAIN, 3)
 
 
-def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
+def test_bpe_with_unreachable_entries_raises() -> None:
     old = trained("bpe")
     raw = json.loads(old.backend.to_str())
     raw["model"]["vocab"]["zzz"] = old.size
@@ -98,8 +99,8 @@ def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
         extend_vocabulary(Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw))), DOMAIN, 3)
 
 
-def test_added_tokens_behind_the_vocabulary_keep_their_ids() -> None:
-    """A tokenizer whose own tokens stand after the pieces, as many fine-tuned ones have."""
+def test_added_tokens_after_the_vocabulary_keep_their_ids() -> None:
+    """A tokenizer whose special tokens follow the vocabulary, as in many fine-tuned models."""
     for kind in ("wordpiece", "bpe", "unigram"):
         old = trained(kind)
         old.backend.add_tokens(["<entity>"])
@@ -110,13 +111,15 @@ def test_added_tokens_behind_the_vocabulary_keep_their_ids() -> None:
 
 
 @pytest.mark.parametrize("tie", [True, False])
-def test_new_rows_are_the_mean_of_their_pieces(tie: bool) -> None:
-    config = preset("bert-tiny", **SMALL, vocab_size=32, tie=tie)  # 32 = hidden too: rows are told apart from columns
+def test_new_rows_are_the_mean_of_their_subwords(tie: bool) -> None:
+    config = preset(
+        "bert-tiny", **SMALL, vocab_size=32, tie=tie
+    )  # 32 equals hidden too, so rows and columns could be confused
     model = Model(config, ["mlm"]).init(0)
     torch.nn.init.normal_(model.heads["mlm"].bias)
-    grown, missing = rebuild_with(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
-    assert not missing and grown.config.vocab_size == 34
-    old, new = model.state_dict(), grown.state_dict()
+    extended, missing = rebuild_with(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
+    assert not missing and extended.config.vocab_size == 34
+    old, new = model.state_dict(), extended.state_dict()
     for name in ("encoder.embeddings.tokens.weight", "heads.mlm.bias", *([] if tie else ["heads.mlm.decoder.weight"])):
         assert torch.equal(new[name][:32], old[name])
         assert torch.equal(new[name][32], old[name][[5, 7]].mean(0)) and torch.equal(
@@ -126,14 +129,14 @@ def test_new_rows_are_the_mean_of_their_pieces(tie: bool) -> None:
     assert len(others) >= 15 and all(torch.equal(old[name], new[name]) for name in others)
 
 
-def test_rows_that_padding_left_free_are_used() -> None:
-    """A model may have more rows than its tokenizer has tokens: ModernBERT's are a multiple of 64."""
+def test_padding_rows_are_used_for_new_words() -> None:
+    """A model may have more rows than its tokenizer has tokens: ModernBERT pads to a multiple of 64."""
     config = preset("modernbert-mini", **SMALL, vocab_size=64)
     model = Model(config).init(0)
-    grown, _ = rebuild_with(model, config, ["mlm"], {60: [5, 7]})
-    assert grown.config.vocab_size == 64
-    assert torch.equal(grown.embedding[60], model.embedding[[5, 7]].mean(0))
-    assert torch.equal(grown.embedding[61], model.embedding[61])
+    extended, _ = rebuild_with(model, config, ["mlm"], {60: [5, 7]})
+    assert extended.config.vocab_size == 64
+    assert torch.equal(extended.embedding[60], model.embedding[[5, 7]].mean(0))
+    assert torch.equal(extended.embedding[61], model.embedding[61])
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +158,7 @@ def general(texts: Path) -> Path:
     return run.model
 
 
-def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
+def test_continued_model_with_new_words_loads_in_transformers_with_equal_ids(
     general: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     from unmask.console import Console
@@ -164,10 +167,10 @@ def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
     expected = unmask.dry_run(texts / "domain.txt", **short)
     assert expected["extension"]["added"] == 4
     run = unmask.pretrain(texts / "domain.txt", out=tmp_path / "run", console=Console(), **short)
-    said = capsys.readouterr().err
-    assert "4 words added" in said and "tokens per word on held-out text" in said and "most useful: " in said
-    theirs, found = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
-    assert not found["missing_keys"] and not found["unexpected_keys"]
+    output = capsys.readouterr().err
+    assert "4 words added" in output and "tokens per word on held-out text" in output and "most useful: " in output
+    theirs, loading_info = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
+    assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     ours, old = Tokenizer.load(run.model), Tokenizer.load(general)
     assert theirs.config.vocab_size == ours.size == old.size + 4
     opened = AutoTokenizer.from_pretrained(run.model)
@@ -178,16 +181,16 @@ def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
     assert (again.model / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()
 
 
-def test_before_the_first_step_old_text_has_the_loss_of_the_old_model(general: Path) -> None:
+def test_extended_model_has_the_same_initial_loss_on_old_text(general: Path) -> None:
     old = hf.load(general).model
     tokenizer = Tokenizer.load(general)
     new, _ = extend_vocabulary(tokenizer, DOMAIN, 4)
-    grown, _ = rebuild_with(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
+    extended, _ = rebuild_with(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
     ids = torch.tensor([tokenizer.encode(GENERAL[0])[:30]])
-    assert torch.equal(old(ids), grown(ids))
+    assert torch.equal(old(ids), extended(ids))
 
 
-def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
+def test_run_killed_before_its_first_checkpoint_restarts_with_the_same_words(
     general: Path, texts: Path, tmp_path: Path
 ) -> None:
     run = unmask.pretrain(
@@ -203,7 +206,7 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
     import shutil
 
     pruned = json.loads((run.path / "data.json").read_text())["store"]
-    for path in (run.model, run.checkpoints, pruned):  # the store too: it is made again, with the words
+    for path in (run.model, run.checkpoints, pruned):  # the store too: it is rebuilt with the new words
         shutil.rmtree(path)
     run.log.unlink()
     (run.path / "results.json").unlink()
@@ -211,7 +214,7 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
     assert (run.model / "model.safetensors").read_bytes() == weights
 
 
-def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path: Path) -> None:
+def test_unsupported_extensions_raise(general: Path, texts: Path, tmp_path: Path) -> None:
     with pytest.raises(unmask.UserError, match="needs --from"):
         unmask.pretrain(texts / "domain.txt", extend_vocab=4, steps=1, out=tmp_path / "a")
     store = unmask.prepare(texts / "domain.txt", tmp_path / "store", tokenizer=str(general))
@@ -222,17 +225,17 @@ def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path
         unmask.pretrain(other.path, init_from=str(general), extend_vocab=4, steps=1, max_length=32, out=tmp_path / "c")
 
 
-def test_new_pieces_of_an_unrelated_tokenizer_are_none() -> None:
+def test_added_subwords_of_an_unrelated_tokenizer_are_none() -> None:
     old = trained("wordpiece")
     assert added_token_subwords(old, trained("bpe")) is None
-    grown = add_words(old, [NewWord("thecat", "thecat", (1,), 1)])
-    pieces = added_token_subwords(old, grown)
-    assert pieces and old.token(pieces[old.size][0]) == "the"
+    extended = add_words(old, [NewWord("thecat", "thecat", (1,), 1)])
+    subwords = added_token_subwords(old, extended)
+    assert subwords and old.token(subwords[old.size][0]) == "the"
 
 
 def test_config_changes_pass_through(general: Path) -> None:
     model = hf.load(general).model
     same, missing = rebuild_with(model, model.config, model.heads)
     assert same is model and not missing
-    wetter, missing = rebuild_with(model, change(model.config, dropout=0.3), ["mlm", "nsp"])
-    assert wetter.config.dropout == 0.3 and {name.split(".")[1] for name in missing} == {"pooler", "nsp"}
+    changed, missing = rebuild_with(model, change(model.config, dropout=0.3), ["mlm", "nsp"])
+    assert changed.config.dropout == 0.3 and {name.split(".")[1] for name in missing} == {"pooler", "nsp"}

@@ -1,4 +1,4 @@
-"""Which model is the best, when patience ends a run, and that all processes agree on both."""
+"""Model selection and early stopping, and that all processes agree on both."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 from unmask import api
 from unmask.console import Console
@@ -21,8 +21,8 @@ from unmask.train.trainer import Step
 EVERY = 2  # steps
 
 
-class Scripted:
-    """What `fit` asks of a trainer; steps that do nothing."""
+class ScriptedTrainer:
+    """The trainer interface that `fit` uses; its steps do nothing."""
 
     def __init__(self, steps: int, world: World):
         self.world, self.plan = world, SimpleNamespace(steps=steps)
@@ -38,35 +38,35 @@ def saved(folder: Path) -> None:
     (folder / "model").write_text("")
 
 
-def lived(
+def run_scripted(
     path: Path, scores: list[float], patience: int = 0, greater_is_better: bool = True, world: World | None = None
 ) -> State:
-    """The state at the end of a run whose evaluations give `scores`, one after the other."""
+    """Return the final state of a run whose evaluations return `scores` in order."""
     left = iter(scores)
     evaluation = Evaluation(lambda: {"score": next(left)}, "score", greater_is_better, patience, eval_on_start="off")
-    trainer: Any = Scripted(EVERY * len(scores), world or World(0, 1))
+    trainer: Any = ScriptedTrainer(EVERY * len(scores), world or World(0, 1))
     run = Run.create(path, "finetune", "scripted")
     return fit(run, Training(trainer, None, saved, evaluation), Console(quiet=True))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("greater_is_better", [True, False])
-def test_patience_ends_what_gains_nothing(greater_is_better: bool, tmp_path: Path) -> None:
+def test_patience_stops_training_without_improvement(greater_is_better: bool, tmp_path: Path) -> None:
     sign = 1 if greater_is_better else -1
-    ended = lived(tmp_path / "a", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 2, greater_is_better)
+    ended = run_scripted(tmp_path / "a", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 2, greater_is_better)
     assert ended.step == 4 * EVERY and ended.best["step"] == 2 * EVERY and ended.evals_without_improvement == 2
-    never = lived(tmp_path / "b", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 0, greater_is_better)
+    never = run_scripted(tmp_path / "b", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 0, greater_is_better)
     assert never.step == 5 * EVERY == never.best["step"]
 
 
-def test_patience_ends_a_run_that_can_gain_no_more(tmp_path: Path) -> None:
-    """Of equal models the later one is kept, but it is no reason to go on."""
-    ended = lived(tmp_path / "run", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0], patience=2)
+def test_patience_stops_training_on_ties(tmp_path: Path) -> None:
+    """Among equal models the later one is kept, but a tie does not reset patience."""
+    ended = run_scripted(tmp_path / "run", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0], patience=2)
     assert ended.step == 4 * EVERY and ended.best["step"] == 4 * EVERY
     assert (tmp_path / "run" / "checkpoints" / "best").is_dir()
 
 
-class Second(World):
-    """Rank 1 of two, without the first: what rank 0 would send is in `sent`."""
+class SecondRank(World):
+    """Rank 1 of two without a rank 0: `sent` contains the values that rank 0 would broadcast."""
 
     def __init__(self, sent: list[float]):
         super().__init__(1, 2)
@@ -82,10 +82,10 @@ class Second(World):
         pass
 
 
-def test_all_processes_go_by_the_first_one_s_scores(tmp_path: Path) -> None:
-    """The last bits differ between processors: a rank that goes on alone would wait for ever."""
+def test_all_ranks_use_the_scores_of_rank_0(tmp_path: Path) -> None:
+    """The last bits differ between CPUs: a rank that decided for itself could wait forever."""
     first = [0.5, 0.7, 0.6, 0.6, 0.9]
-    ended = lived(tmp_path / "run", [0.5, 0.7, 0.7001, 0.8, 0.9], patience=2, world=Second(first))
+    ended = run_scripted(tmp_path / "run", [0.5, 0.7, 0.7001, 0.8, 0.9], patience=2, world=SecondRank(first))
     assert ended.step == 4 * EVERY and ended.best == {"step": 2 * EVERY, "score": 0.7}
 
 
@@ -93,7 +93,7 @@ def test_all_processes_go_by_the_first_one_s_scores(tmp_path: Path) -> None:
 
 
 def scripted(patch: pytest.MonkeyPatch, scores: list[float]) -> None:
-    """Classify's first scores are these, the others its own."""
+    """Replace the first scores of classify by these; later ones are real."""
     left, real = iter(scores), Classify.score
 
     def score(self: Classify, answers: Any, records: Any) -> dict[str, float]:
@@ -103,10 +103,10 @@ def scripted(patch: pytest.MonkeyPatch, scores: list[float]) -> None:
     patch.setattr("unmask.report.write", lambda run: None)
 
 
-def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
+def test_best_model_is_kept_and_resume_after_early_stopping_does_not_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    start, file = model_folder(tmp_path / "start"), labeled(tmp_path / "train.csv", 30)
     out, sets = (
         tmp_path / "run",
         ["train.steps=12", f"train.eval_steps={EVERY}", "train.batch_size=4", "task.patience=2"],
@@ -120,7 +120,7 @@ def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
     assert [e["step"] for e in run.events() if e["event"] == "train"][-1] == 3 * EVERY
     with monkeypatch.context() as patch:
         scripted(patch, [])
-        patch.setattr("unmask.train.trainer.Trainer.step", lambda *_: 1 / 0)  # nothing is left to train
+        patch.setattr("unmask.train.trainer.Trainer.step", lambda *_: 1 / 0)  # no step is left
         assert api.resume(out).read_json("results.json")["best"]["step"] == EVERY
         best, last = out / "checkpoints" / "best" / "model", out / "checkpoints" / f"step-{3 * EVERY:08d}" / "model"
         weights = (run.model / "model.safetensors").read_bytes()
@@ -134,17 +134,17 @@ def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
 @pytest.mark.parametrize(
     ("scores", "margin", "kept"),
     [
-        ([0.5, 0.9, 0.8], 1.0, 3),  # of three dev records, a tenth says nothing
+        ([0.5, 0.9, 0.8], 1.0, 3),  # with three dev records, 0.1 is not significant
         ([0.5, 0.9, 0.1], 1.0, 2),
         ([0.5, 0.9, 0.8], 0.0, 2),
         ([0.5, 0.9, 0.1], 9.0, 3),
         ([0.5, 0.8, 0.9], 1.0, 3),
     ],
 )
-def test_an_earlier_model_is_taken_where_dev_can_tell_it_from_the_last(
+def test_earlier_model_is_kept_if_significantly_better_than_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float], margin: float, kept: int
 ) -> None:
-    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    start, file = model_folder(tmp_path / "start"), labeled(tmp_path / "train.csv", 30)
     sets = [
         f"train.steps={3 * EVERY}",
         f"train.eval_steps={EVERY}",
@@ -159,27 +159,27 @@ def test_an_earlier_model_is_taken_where_dev_can_tell_it_from_the_last(
     assert weights == ((last if kept == 3 else best) / "model.safetensors").read_bytes()
 
 
-def test_the_last_is_kept_within_the_error_of_the_difference() -> None:
-    """Two shares of 100 records, 0.8 and 0.75: the root of 0.16 / 100 + 0.1875 / 100 is 0.0589."""
+def test_last_model_is_kept_within_the_standard_error() -> None:
+    """Two accuracies over 100 records, 0.8 and 0.75: the root of 0.16 / 100 + 0.1875 / 100 is 0.0589."""
 
     def kept(best: float, last: float | None, count: int = 100, margin: float = 1.0) -> int:
         values = {} if last is None else {"f1": last}
         state = State(step=6, best={"step": 3, "f1": best}, evaluation={"step": 6, **values})
-        said = prefer_last_checkpoint(
+        note = prefer_last_checkpoint(
             Evaluation(dict, "f1", True, min_delta=standard_error_margin({"f1": count}, margin)), state
         )
-        assert state.best and bool(said) == (state.best["step"] == 6)
-        assert not said or "margin of error" in said
+        assert state.best and bool(note) == (state.best["step"] == 6)
+        assert not note or "margin of error" in note
         return int(state.best["step"])
 
     assert kept(0.80, 0.75) == 6
     assert kept(0.80, 0.75, margin=0.8) == 3
     assert kept(0.80, 0.75, count=200) == 3
-    assert kept(-0.1, -0.2) == 3  # a correlation below 0 says nothing of its error
+    assert kept(-0.1, -0.2) == 3  # the standard error of a negative correlation is unknown
     assert kept(0.80, None) == 3
 
 
-def test_a_mean_of_tasks_is_as_sure_as_its_smallest_dev_set() -> None:
+def test_standard_error_of_a_mean_combines_all_dev_sets() -> None:
     min_delta = standard_error_margin({"a.f1": 2000, "b.f1": 20}, 1.0)
     one = {"mean": 0.5, "a.f1": 0.5, "b.f1": 0.5}
     assert min_delta(one, one) == pytest.approx((2 * (0.25 / 2000 + 0.25 / 20) / 4) ** 0.5)
@@ -187,13 +187,13 @@ def test_a_mean_of_tasks_is_as_sure_as_its_smallest_dev_set() -> None:
     assert min_delta({"a.f1": None, "b.f1": 0.5}, {"b.f1": 0.5}) == alone({"b.f1": 0.5}, {"b.f1": 0.5})
 
 
-def test_patience_counts_what_is_surely_worse(tmp_path: Path) -> None:
-    """A score that is lower by chance alone ends nothing."""
+def test_patience_counts_only_significantly_worse_scores(tmp_path: Path) -> None:
+    """A score that is lower by chance does not stop training."""
 
     def steps(path: str, min_delta: float) -> int:
         left = iter([0.82, 0.81, 0.81, 0.80, 0.81, 0.81])
         measure = Evaluation(lambda: {"score": next(left)}, "score", True, 4, "off", lambda a, b: min_delta)
-        trainer: Any = Scripted(EVERY * 6, World(0, 1))
+        trainer: Any = ScriptedTrainer(EVERY * 6, World(0, 1))
         run = Run.create(tmp_path / path, "finetune", "scripted")
         return fit(run, Training(trainer, None, saved, measure), Console(quiet=True)).step  # type: ignore[arg-type]
 

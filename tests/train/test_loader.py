@@ -1,4 +1,5 @@
-"""Length buckets: each epoch holds every row once, batches do not cross what they should not, and little is padding."""
+"""Length bucketing: each epoch contains every row once, batches stay within a bucket and an epoch, and there is
+little padding."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from unmask.train.loader import LengthBucketedLoader, Loader
 
 
 class Rows:
-    """Rows of given lengths, each full of its own number."""
+    """Rows of given lengths, each filled with its own index."""
 
     pad = 0
 
@@ -42,56 +43,57 @@ def loader(size: int = 16, seed: int = 0, lengths: np.ndarray = LENGTHS) -> Leng
 
 
 def padding(loader: Loader, size: int, batches: int) -> float:
-    """Share of the tokens of the first batches that are padding."""
-    made = [loader.batch(n * size, (n + 1) * size, PHASE) for n in range(batches)]
-    return sum(int((b.input_ids == 0).sum()) for b in made) / sum(b.input_ids.numel() for b in made)
+    """Fraction of padding in the first batches."""
+    loaded = [loader.batch(n * size, (n + 1) * size, PHASE) for n in range(batches)]
+    return sum(int((b.input_ids == 0).sum()) for b in loaded) / sum(b.input_ids.numel() for b in loaded)
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 1003, 5000])
-def test_every_epoch_holds_every_row_once(size: int) -> None:
+def test_every_epoch_contains_every_row_once(size: int) -> None:
     bucketed = loader(size)
     for epoch in range(4):
-        places = [bucketed.locate(epoch * 1003 + i, PHASE) for i in range(1003)]
-        assert {e for e, _ in places} == {epoch}
-        assert sorted(i for _, i in places) == list(range(1003))
+        located = [bucketed.locate(epoch * 1003 + i, PHASE) for i in range(1003)]
+        assert {e for e, _ in located} == {epoch}
+        assert sorted(i for _, i in located) == list(range(1003))
 
 
 @pytest.mark.parametrize("size", [7, 16, 50])
-def test_batches_are_of_one_length_in_every_epoch_though_epochs_do_not_end_with_a_batch(size: int) -> None:
-    """1,003 rows are no multiple of a batch: if an epoch began wherever the last one ended, its batches would mix two buckets."""
+def test_batches_have_one_length_even_if_epochs_end_inside_a_batch(size: int) -> None:
+    """1,003 rows are not a multiple of the batch size: if an epoch started where the last one ended, its batches
+    would mix two buckets."""
     bucketed = loader(size)
     spread = []
     for epoch in range(3):
-        first = -(-epoch * 1003 // size)  # the first batch that is of this epoch alone
+        first = -(-epoch * 1003 // size)  # the first batch that belongs to this epoch only
         for n in range(first, (epoch + 1) * 1003 // size):
             lengths = LENGTHS[[bucketed.locate(number, PHASE)[1] for number in range(n * size, (n + 1) * size)]]
             spread.append((lengths.max() - lengths.min()) / lengths.max())
         assert np.median(spread[-(1003 // size) :]) < 0.2, f"epoch {epoch}"
 
 
-def test_little_is_padding() -> None:
+def test_padding_is_small() -> None:
     assert padding(loader(), 16, 62) < 0.06
     assert padding(Loader(Rows(LENGTHS), Plain(), 0), 16, 62) > 0.4
 
 
-def test_the_order_is_drawn_from_seed_and_epoch_alone() -> None:
+def test_order_depends_only_on_seed_and_epoch() -> None:
     whole, again, other = loader(), loader(), loader(seed=1)
     orders = [whole.order(epoch).tolist() for epoch in range(3)]
     assert [again.order(epoch).tolist() for epoch in (2, 0, 1)] == [orders[2], orders[0], orders[1]]
     assert other.order(0).tolist() != orders[0] and orders[0] != orders[1]
-    # lengths do not say when a batch comes
+    # the position of a batch does not depend on its length
     means = np.array([LENGTHS[whole.order(0)[n * 16 : n * 16 + 16]].mean() for n in range(62)])
     assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3
 
 
-def test_a_batch_is_found_without_the_ones_before_it() -> None:
+def test_batches_are_random_access() -> None:
     whole = loader()
-    batches = [whole.batch(n * 16, n * 16 + 16, PHASE).input_ids for n in range(130)]  # two epochs and a bit
+    batches = [whole.batch(n * 16, n * 16 + 16, PHASE).input_ids for n in range(130)]  # a bit more than two epochs
     for n in (129, 62, 63, 5):
         assert loader().batch(n * 16, n * 16 + 16, PHASE).input_ids.equal(batches[n])
 
 
 def test_fewer_rows_than_a_batch() -> None:
-    few = loader(16, lengths=np.array([5, 9, 3]))
-    assert sorted(few.locate(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
-    assert few.batch(0, 16, PHASE).input_ids.shape == (16, 9)
+    small = loader(16, lengths=np.array([5, 9, 3]))
+    assert sorted(small.locate(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
+    assert small.batch(0, 16, PHASE).input_ids.shape == (16, 9)

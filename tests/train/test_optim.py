@@ -1,4 +1,4 @@
-"""Muon against torch's own, and the parts of it that torch's does not have."""
+"""Muon against torch's implementation, and the parts that torch's does not have."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from unmask.recipe import TrainRecipe
 from unmask.train.optim import Muon, Optimizers, clip_grad_norm_, matrix_parts, orthogonalize
 
 
-def test_orthogonalize_keeps_directions_and_flattens_singular_values() -> None:
+def test_orthogonalize_keeps_singular_vectors_and_flattens_singular_values() -> None:
     g = torch.randn(3, 24, 40, generator=torch.Generator().manual_seed(0))
     _, s, _ = torch.linalg.svd(orthogonalize(g))
     assert s.min() > 0.6
@@ -48,20 +48,20 @@ def test_muon_agrees_with_torch_to_bfloat16(tmp_path: Path) -> None:
         for shape in SHAPES
     ]
     torch.save(cases, tmp_path / "cases.pt")
-    # In a process of its own and without AMX: machines exist that announce AMX and die of its first instruction.
+    # In a subprocess and without AMX: some machines report AMX support and crash at its first instruction.
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     command = [sys.executable, "-c", REFERENCE, str(tmp_path / "cases.pt"), str(tmp_path / "out.pt")]
     subprocess.run(command, check=True, env=environment)
     for (start, gradients), theirs in zip(cases, torch.load(tmp_path / "out.pt"), strict=True):
         ours = nn.Parameter(start.clone())
-        mine = Muon([(ours, 1)], lr=0.02, weight_decay=0.1)
+        muon = Muon([(ours, 1)], lr=0.02, weight_decay=0.1)
         for gradient in gradients:
             ours.grad = gradient
-            mine.step()
+            muon.step()
         assert (ours - theirs).norm() / (theirs - start).norm() < 0.02
 
 
-def test_a_fused_matrix_is_treated_as_its_parts() -> None:
+def test_fused_matrix_is_orthogonalized_per_part() -> None:
     generator = torch.Generator().manual_seed(2)
     parts = [nn.Parameter(torch.randn(16, 16, generator=generator)) for _ in range(3)]
     fused = nn.Parameter(torch.cat([p.detach() for p in parts]))
@@ -74,14 +74,14 @@ def test_a_fused_matrix_is_treated_as_its_parts() -> None:
     assert gap(fused, torch.cat([p.detach() for p in parts])) <= 1e-5
 
 
-def test_small_change_of_a_gradient_makes_a_small_change_of_the_update() -> None:
-    """What bfloat16 iterations fail: 1e-7 in, 1 % out."""
+def test_small_gradient_change_causes_a_small_update_change() -> None:
+    """bfloat16 iterations fail this: a change of 1e-7 becomes 1%."""
     g = torch.randn(1, 64, 64, generator=torch.Generator().manual_seed(3))
     a, b = orthogonalize(g), orthogonalize(g * (1 + 1e-7))
     assert (a - b).norm() / a.norm() < 1e-4
 
 
-def test_who_gets_muon() -> None:
+def test_which_parameters_use_muon() -> None:
     bert = matrix_parts(Model(preset("bert-tiny", vocab_size=100), ("mlm", "nsp")))
     assert bert["encoder.layers.0.attention.qkv.weight"] == 3
     assert bert["encoder.layers.1.mlp.up.weight"] == 1
@@ -93,11 +93,11 @@ def test_who_gets_muon() -> None:
     electra = Model(preset("electra-mini", vocab_size=100), ("rtd", "generator"))
     assert "heads.generator.encoder.layers.0.mlp.up.weight" in matrix_parts(electra)
     electra.encoder.requires_grad_(False)
-    assert not any(n.startswith("encoder.") for n in matrix_parts(electra))  # frozen ones have no optimizer
+    assert not any(n.startswith("encoder.") for n in matrix_parts(electra))  # frozen parameters have no optimizer
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-def test_each_layer_learns_slower_than_the_one_above(optimizer: str) -> None:
+def test_layerwise_lr_decay(optimizer: str) -> None:
     model = Model(preset("bert-tiny", vocab_size=100, labels=("a", "b")), ("classify",))
     settings = TrainRecipe(optimizer=optimizer, lr=0.1, muon_lr=0.1, layerwise_lr_decay=0.5)
     optimizers = Optimizers(model, settings, dict(model.named_parameters()))
@@ -109,7 +109,7 @@ def test_each_layer_learns_slower_than_the_one_above(optimizer: str) -> None:
     assert rates["encoder.embeddings.tokens.weight"] == pytest.approx(0.0125)
 
 
-def test_state_goes_through_tensors_unchanged() -> None:
+def test_state_round_trips_through_tensors() -> None:
     def one(model: Model, optimizers: Optimizers, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         for p in model.parameters():

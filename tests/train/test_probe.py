@@ -1,4 +1,4 @@
-"""The time of a step of a large model, from parts of one: what is computed for it, and that the parts add up to the step."""
+"""Step-time estimation for large models from partial models: bounded work, and parts that add up to the whole step."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ WIDE = {"hidden": 64, "heads": 2, "intermediate": 192, "layers": 6}
 
 
 def operations(work) -> float:
-    """In place of seconds: what is counted is the same on every machine."""
+    """Count operations instead of seconds, so that the result is the same on every machine."""
     with FlopCounterMode(display=False) as counter:
         work()
     return float(counter.get_total_flops())
@@ -46,19 +46,19 @@ def test_the_parts_add_up_to_the_whole_step(
     recipe = Recipe.model_validate(values)
     tokenizer = store.tokenizer if name not in ("gpt2-mini", "t5-mini") else _own(name)
     config = preset(name, vocab_size=tokenizer.size, **tokenizer.config_ids(), **shape)
-    made = build(recipe, tokenizer, config)
-    loader = Loader(RandomRows(made.rows, 1000, tokenizer), made, 0)
+    built = build(recipe, tokenizer, config)
+    loader = Loader(RandomRows(built.rows, 1000, tokenizer), built, 0)
     p = plan(recipe, {32: 1000})
-    trainer = probe._trainer(recipe, config, made, loader, p)
+    trainer = probe._trainer(recipe, config, built, loader, p)
     batches = micro_batches(loader, (0, 16), p.step_config(0), 16, trainer.world)
     real = operations(lambda: trainer.step(0, batches))
     monkeypatch.setattr(probe, "_seconds", operations)
     monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
     monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 6 * 3 * 4 * 32 * 100_000.0)
-    found = probe.measure_step_time(recipe, config, made, loader, p)
-    assert found.layers == 2 and 1 <= found.rows < 16
-    assert found.seconds[32] == pytest.approx(real, rel=0.15)
-    assert "1 and 2 of 6 layers" in found.basis
+    measured = probe.measure_step_time(recipe, config, built, loader, p)
+    assert measured.layers == 2 and 1 <= measured.rows < 16
+    assert measured.seconds[32] == pytest.approx(real, rel=0.15)
+    assert "1 and 2 of 6 layers" in measured.basis
 
 
 def _own(name: str):
@@ -69,36 +69,36 @@ def _own(name: str):
     return Tokenizer.train(["the cat sat on the mat and saw a dog . " * 50], settings)
 
 
-def test_a_large_model_is_never_made_whole(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--preset bert-large --dry-run`: shapes of all 24 layers, weights of two, and a bounded amount of work."""
-    monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1e9)  # one row: the test need not be exact
+def test_large_model_is_never_fully_allocated(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--preset bert-large --dry-run` uses shapes of all 24 layers, weights of two, and a bounded amount of work."""
+    monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1e9)  # one row: the test does not need an exact time
     monkeypatch.setattr(probe, "_update_seconds", lambda trainer, whole: 1.0)
-    made: list[int] = []
+    layer_counts: list[int] = []
     trainer = probe._trainer
 
     def watched(recipe, config, *rest):
-        made.append(config.layers)
+        layer_counts.append(config.layers)
         return trainer(recipe, config, *rest)
 
     monkeypatch.setattr(probe, "_trainer", watched)
-    found = unmask.dry_run(
+    estimate = unmask.dry_run(
         text_file, preset="bert-large", steps=10, batch_size=32, max_length=64, tokenizer_type="byte"
     )
-    assert made == [1, 2]
-    assert found["measured"]["layers"] == 2 and found["measured"]["rows"] == 1
-    assert "of 24 layers" in found["measured"]["basis"]
-    assert 302_000_000 < found["parameters"] < 310_000_000  # with a vocabulary of bytes
-    assert found["memory_bytes"]["weights"] == 4 * found["parameters"]
-    assert found["seconds_per_step"][64] > 0 and found["minutes"] > 0
+    assert layer_counts == [1, 2]
+    assert estimate["measured"]["layers"] == 2 and estimate["measured"]["rows"] == 1
+    assert "of 24 layers" in estimate["measured"]["basis"]
+    assert 302_000_000 < estimate["parameters"] < 310_000_000  # with a byte vocabulary
+    assert estimate["memory_bytes"]["weights"] == 4 * estimate["parameters"]
+    assert estimate["seconds_per_step"][64] > 0 and estimate["minutes"] > 0
 
 
-def test_the_work_of_a_probe_is_bounded() -> None:
+def test_probe_work_is_bounded() -> None:
     for name in ("bert-base", "bert-large"):
         for length in (128, 512):
             recipe = Recipe.model_validate({"preset": name, "objective": "mlm", "train": {"max_length": length}})
             outlines = [_outline(probe._shallow(preset(name), layers)) for layers in (1, 2)]
             passed = sum(probe.REPEATS * probe.pass_flops(model, length) for model in outlines)
-            assert passed <= 1.5 * probe.MAX_PROBE_FLOPS  # of one row, the least there is
+            assert passed <= 1.5 * probe.MAX_PROBE_FLOPS  # for one row, the minimum
             assert probe.update_flops(outlines[0], recipe) < 5e11  # once
             whole = _outline(preset(name))
             assert (
@@ -114,15 +114,17 @@ def _outline(config):
         return Model(config, ("mlm",))
 
 
-def test_two_wide_layers_are_timed_on_fewer_rows(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ELMo has two layers, whatever its size."""
+def test_wide_layers_are_timed_with_fewer_rows(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ELMo has two layers at any size."""
     monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
     monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1.0)
     small = {"model": {"hidden": 32, "intermediate": 64}}
-    found = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch_size=4, max_length=16, recipe=small)
-    assert found["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in found["measured"]["basis"]
+    estimate = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch_size=4, max_length=16, recipe=small)
+    assert estimate["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in estimate["measured"]["basis"]
 
 
-def test_a_small_model_takes_whole_steps(text_file: Path) -> None:
-    found = unmask.dry_run(text_file, preset="bert-tiny", steps=5, batch_size=4, max_length=16, tokenizer_type="byte")
-    assert found["measured"] == {"basis": "whole steps were timed", "rows": 4, "layers": 2}
+def test_small_model_is_timed_with_whole_steps(text_file: Path) -> None:
+    estimate = unmask.dry_run(
+        text_file, preset="bert-tiny", steps=5, batch_size=4, max_length=16, tokenizer_type="byte"
+    )
+    assert estimate["measured"] == {"basis": "whole steps were timed", "rows": 4, "layers": 2}

@@ -1,4 +1,5 @@
-"""Two processes do the work of one: same examples and masks per global batch, same losses, and a run can change count."""
+"""Two processes match one: the same examples and masks per global batch, the same losses, and the number of
+processes can change on resume."""
 
 import json
 import shutil
@@ -32,7 +33,7 @@ def losses(run: Path, terms: tuple[str, ...]) -> list[float]:
     return [e[t] for e in events if e["event"] == "train" for t in terms]
 
 
-# 13 rows: cut into 7 and 6. With `drawn` masks at 2 % of rows of 32 many a rank has no masked token at a step.
+# 13 rows are split into 7 and 6. With bernoulli masks at 2% of rows of 32, ranks often have no masked token in a step.
 CASES = {
     "muon": ["--preset=modernbert-mini", "--batch-size=13", "--set=train.optimizer=muon"],
     "adamw": ["--preset=bert-tiny", "--objective=mlm+nsp", "--batch-size=13", "--set=train.optimizer=adamw"],
@@ -47,7 +48,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_twenty_losses_agree(case: str, store: TokenStore, tmp_path: Path) -> None:
+def test_losses_of_20_steps_agree(case: str, store: TokenStore, tmp_path: Path) -> None:
     budget = ["--steps=20", "--set=model.layers=2"]
     for processes in (1, 2):
         pretrain(processes, str(store.path), *SHAPE, *CASES[case], *budget, "--out", str(tmp_path / f"run{processes}"))
@@ -55,12 +56,13 @@ def test_twenty_losses_agree(case: str, store: TokenStore, tmp_path: Path) -> No
     assert len(one) == len(two) == 20
     assert two == pytest.approx(one, rel=1e-5, abs=1e-9)
     if case == "no masked token":
-        assert 0.0 in one, "a batch without any masked token"
-        assert len([x for x in one if x]) > 5, "and batches in which one rank may have none"
+        assert 0.0 in one, "no batch without masked tokens was tested"
+        assert len([x for x in one if x]) > 5, "no batch was tested in which a rank may have no masked token"
 
 
-def test_mixed_texts_are_the_same_rows_for_every_number_of_processes(store: TokenStore, tmp_path: Path) -> None:
-    """Rows of the mix and their masks, and both held-out losses. The text is prepared by one process for both."""
+def test_replay_rows_do_not_depend_on_the_number_of_processes(store: TokenStore, tmp_path: Path) -> None:
+    """Replay rows, their masks and both held-out losses are equal. The text is prepared by one process for both
+    runs."""
     text = tmp_path / "news.txt"
     text.write_text("\n\n".join(f"The king number {n} of the house has a list of {n % 7} names." for n in range(300)))
     arguments = [
@@ -87,7 +89,8 @@ def test_mixed_texts_are_the_same_rows_for_every_number_of_processes(store: Toke
 
 
 def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Path) -> None:
-    """Two processes for 12 of 20 steps, then one: the losses of one process all along, also in a last batch of 5 rows."""
+    """Two processes for 12 of 20 steps, then one: the losses equal those of one process throughout, also for a last
+    batch of 5 rows."""
     arguments = [
         str(store.path),
         *SHAPE,
@@ -110,7 +113,7 @@ def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Pa
     )
     plan = json.loads((tmp_path / "two" / "plan.json").read_text())
     assert plan["length_phases"][0]["rows"] == 19 * 13 + 5
-    # back to step 12, as a kill would leave it
+    # back to step 12, as after a kill
     shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000020")
     shutil.rmtree(tmp_path / "two" / "model")
     pretrain(1, "--resume", str(tmp_path / "two"))

@@ -1,4 +1,5 @@
-"""Replay: a share of the rows from another text, by address; both texts' held-out losses from before the first step on."""
+"""Replay: a fraction of the rows comes from another text, by index; held-out losses of both texts are tracked from
+step 0."""
 
 import json
 import signal
@@ -29,7 +30,7 @@ SHORT = {"preset": "bert-tiny", "objective": "mlm", "batch_size": 10, "max_lengt
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two texts of other words."""
+    """Two texts with different words."""
     folder = tmp_path_factory.mktemp("mix")
     for name, word in (("news", "king"), ("poems", "rose")):
         lines = [f"The {word} number {n} of the house is a {word} that the list has not." for n in range(400)]
@@ -41,49 +42,51 @@ def prepared(store: TokenStore, path: Path) -> TokenStore:
     return unmask.prepare(path, tokenizer=str(store.path / "tokenizer"), eval_fraction=0.1)
 
 
-def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> ReplayLoader:
+def make_loader(store: TokenStore, *mixed: tuple[TokenStore, str]) -> ReplayLoader:
     recipe = Recipe.build({"objective": "mlm"})
-    several = [ReplaySource(ReplayPart(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
-    out = build_loader(store, several, recipe, build(recipe, store.tokenizer))
+    sources = [
+        ReplaySource(ReplayPart(f"m{n}", "x", Fraction(fraction)), other) for n, (other, fraction) in enumerate(mixed)
+    ]
+    out = build_loader(store, sources, recipe, build(recipe, store.tokenizer))
     assert isinstance(out, ReplayLoader)
     return out
 
 
-def test_every_batch_has_its_shares_and_every_row_is_used_once() -> None:
+def test_every_batch_has_its_fractions_and_every_row_is_used_once() -> None:
     schedule = InterleaveSchedule([Fraction("0.2"), Fraction("0.35")])
-    found = [schedule.locate(n) for n in range(4000)]
+    located = [schedule.locate(n) for n in range(4000)]
     for first in range(0, 4000, 40):
-        counts = np.bincount([which for which, _ in found[first : first + 40]], minlength=3) / 40
+        counts = np.bincount([which for which, _ in located[first : first + 40]], minlength=3) / 40
         assert np.abs(counts - [0.45, 0.2, 0.35]).max() <= 2 / 40
     for which in range(3):
-        mine = [n for w, n in found if w == which]
-        assert mine == list(range(len(mine))), "each text's own rows, in order, none left out"
+        rows_of_text = [n for w, n in located if w == which]
+        assert rows_of_text == list(range(len(rows_of_text))), "rows of each text must be in order and complete"
     assert schedule.rows(450) == 1000
 
 
-def test_another_mix_changes_nothing_of_the_corpus_rows(store: TokenStore, others: Path) -> None:
+def test_replay_text_does_not_change_the_corpus_rows(store: TokenStore, others: Path) -> None:
     news, poems = (prepared(store, others / f"{name}.txt") for name in ("news", "poems"))
-    a, b, step_config = made(store, (news, "0.25")), made(store, (poems, "0.25")), StepConfig(0, 32, 0.15)
+    a, b, step_config = make_loader(store, (news, "0.25")), make_loader(store, (poems, "0.25")), StepConfig(0, 32, 0.15)
     for n in range(200):
         same = bool(np.array_equal(a.example(n, step_config).input_ids, b.example(n, step_config).input_ids))
         assert same == (a.schedule.locate(n)[0] == 0)
     alone = a.loaders[0]
-    own = [n for n in range(200) if a.schedule.locate(n)[0] == 0]
-    for k, n in enumerate(own):
+    corpus_rows = [n for n in range(200) if a.schedule.locate(n)[0] == 0]
+    for k, n in enumerate(corpus_rows):
         assert np.array_equal(a.example(n, step_config).input_ids, alone.example(k, step_config).input_ids)
     assert a.count(32) == -(-alone.count(32) * 4 // 3)
 
 
-def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) -> None:
+def test_replay_fraction_of_tokens(store: TokenStore, others: Path) -> None:
     news = prepared(store, others / "news.txt")
-    mixed, step_config = made(store, (news, "0.2")), StepConfig(0, 32, 0.15)
+    mixed, step_config = make_loader(store, (news, "0.2")), StepConfig(0, 32, 0.15)
     king = store.tokenizer.encode("king")
     hits = [len(king) and set(king) <= set(mixed.before_and_after(n, step_config)[0].input_ids) for n in range(500)]
     assert 0.15 < np.mean(hits) < 0.3
 
 
 @pytest.mark.parametrize(
-    ("mix", "why"),
+    ("mix", "message"),
     [
         (["a.txt"], "PATH:SHARE"),
         (["a.txt:0"], "above 0 and below 1"),
@@ -95,18 +98,16 @@ def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) 
         (["a.txt:0.5", "b.txt:0.5"], "add up to 1"),
     ],
 )
-def test_shares_that_cannot_be(mix: list[str], why: str) -> None:
-    with pytest.raises(unmask.UserError, match=why):
+def test_invalid_fractions_raise(mix: list[str], message: str) -> None:
+    with pytest.raises(unmask.UserError, match=message):
         parse_replay(mix)
 
 
-def test_names_are_told_apart() -> None:
+def test_duplicate_names_are_numbered() -> None:
     assert [p.name for p in parse_replay(["a/x.txt:0.1", "b/x.txt:0.1", "sample:sotu:0.1"])] == ["x", "x-2", "sotu"]
 
 
-def test_what_cannot_be_mixed_is_refused_before_the_text_is_read(
-    store: TokenStore, others: Path, tmp_path: Path
-) -> None:
+def test_unsupported_replay_raises_before_the_text_is_read(store: TokenStore, others: Path, tmp_path: Path) -> None:
     with pytest.raises(unmask.UserError, match="nowhere"):
         unmask.pretrain(store.path, replay=["nowhere.txt:0.2"], steps=1, out=tmp_path / "a", **SHORT)
     foreign = unmask.prepare(others / "news.txt", tmp_path / "foreign", vocab_size=60)
@@ -116,7 +117,7 @@ def test_what_cannot_be_mixed_is_refused_before_the_text_is_read(
 
 @pytest.fixture(scope="module")
 def run(store: TokenStore, others: Path):
-    """A model, then the same continued on other text with the first one mixed in."""
+    """A model, and its continuation on other text with the first text as replay."""
     first = unmask.pretrain(store.path, steps=2, recipe=RECIPE, out=others / "first", **SHORT)
     return unmask.pretrain(
         others / "news.txt", init_from=str(first.model), replay=[f"{store.path}:0.3"], steps=4, eval_fraction=0.1,
@@ -129,10 +130,8 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
     name = f"heldout[{store.path.name}]"
     assert [e["step"] for e in evals] == [0, 2, 4]
     assert all(e["loss"] > 0 and e[name]["loss"] > 0 and e["loss"] != e[name]["loss"] for e in evals)
-    found = unmask.info(run.path)
-    assert (
-        found["mixed"][store.path.name]["first"]["step"] == 0 and found["mixed"][store.path.name]["last"]["step"] == 4
-    )
+    info = unmask.info(run.path)
+    assert info["mixed"][store.path.name]["first"]["step"] == 0 and info["mixed"][store.path.name]["last"]["step"] == 4
     done = subprocess.run(
         [sys.executable, "-m", "unmask", "info", str(run.path)], capture_output=True, text=True, check=True
     )
@@ -142,7 +141,7 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
     assert f"loss on {store.path.name}" in (run.path / "report.html").read_text()
 
 
-def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path: Path, capsys) -> None:
+def test_progress_line_shows_both_losses(store: TokenStore, others: Path, tmp_path: Path, capsys) -> None:
     from unmask.console import Console
 
     path, tokenizer = others / "poems.txt", str(store.path / "tokenizer")
@@ -150,11 +149,11 @@ def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path:
         path, tokenizer=tokenizer, replay=[f"{others / 'news.txt'}:0.5"], eval_fraction=0.1, steps=1, recipe=RECIPE,
         out=tmp_path / "run", console=Console(), **SHORT,
     )  # fmt: skip
-    said = capsys.readouterr().err
-    assert "| news: loss" in said and "replay, 50% of the rows" in said
+    output = capsys.readouterr().err
+    assert "| news: loss" in output and "replay, 50% of the rows" in output
 
 
-def test_killed_in_the_middle_and_resumed_it_is_the_same_run(store: TokenStore, others: Path, tmp_path: Path) -> None:
+def test_killed_and_resumed_run_equals_an_uninterrupted_one(store: TokenStore, others: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     sets = ["model.hidden=32", "model.heads=2", "model.layers=1", "train.threads=1", "train.save_steps=5"]
     sets += ["train.max_eval_examples=16", "train.micro_batch_size=5", "train.eval_steps=9"]

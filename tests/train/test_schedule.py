@@ -27,12 +27,12 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
     assert p.step_config(0).mask_rate == pytest.approx(0.3)
     assert p.step_config(9).mask_rate == pytest.approx(0.15)
     assert p.step_config(8).index == 1
-    assert p.rows(8) == (0, 32)  # examples are counted anew in each stretch
+    assert p.rows(8) == (0, 32)  # examples are counted from 0 in each phase
     assert type(p).from_dict(p.as_dict()) == p
 
 
 @pytest.mark.parametrize("bad", ["64:0.5", "x", "64:0.5,128:0.6", "4"])
-def test_bad_lengths(bad: str) -> None:
+def test_invalid_lengths_raise(bad: str) -> None:
     with pytest.raises(UserError, match=r"train\.max_length"):
         length_schedule(TrainRecipe(max_length=bad))
 

@@ -1,4 +1,5 @@
-"""Token vectors that training reaches: AdamW on them alone is AdamW on the whole table, and no other vector moves."""
+"""Sparse embedding training: AdamW on the occurring tokens equals AdamW on the whole table, and other rows do not
+change."""
 
 import json
 from pathlib import Path
@@ -38,14 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
-    """The job after its steps, and the tokens of its rows."""
+def trained(folder: Path, restricted: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
+    """Return the job after its steps, and the tokens of its rows."""
     values = {"name": "classify", "train": [str(folder / "train.jsonl")], **task}
     job = prepare(make_recipe({"init_from": str(folder / "start"), "task": values, "train": SETTINGS}))
     loader = build_train_loader(job)
     assert loader.tokens is not None
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
-    tokens = loader.tokens if known else None
+    tokens = loader.tokens if restricted else None
     trainer = Trainer(job.model, loader.objective, job.recipe.train, plan, 0, World(0, 1), tokens)
     for _ in trainer.run(loader):
         pass
@@ -53,8 +54,8 @@ def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.n
 
 
 @pytest.mark.parametrize("task", [{}, {"token_mask_rate": 0.3}], ids=["plain", "hidden"])
-def test_it_is_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> None:
-    (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, known, **task) for known in (True, False))
+def test_updates_equal_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> None:
+    (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, restricted, **task) for restricted in (True, False))
     assert trainer.used_rows
     assert not dense.used_rows
     before = prepare(ours.recipe).model
@@ -65,13 +66,13 @@ def test_it_is_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> N
     assert set(np.flatnonzero(moved)) <= set(tokens.tolist())
 
 
-def test_what_the_optimizer_keeps_is_of_the_reached(folder: Path) -> None:
+def test_optimizer_state_covers_only_occurring_tokens(folder: Path) -> None:
     _, trainer, tokens = trained(folder, True)
     state = trainer.optimizers.state()["encoder.embeddings.tokens.weight::exp_avg"]
     assert len(state) == len(tokens)
 
 
-def test_a_table_that_others_read_is_trained_whole() -> None:
+def test_shared_embedding_is_trained_whole() -> None:
     tokens = np.arange(5)
     tied = Model(preset("bert-tiny", vocab_size=50, labels=("a", "b")), ("classify", "mlm"))
     assert restrict_embedding(tied, tokens) is None
@@ -79,22 +80,22 @@ def test_a_table_that_others_read_is_trained_whole() -> None:
     frozen = Model(preset("bert-tiny", vocab_size=50, labels=("a", "b")), ("classify",))
     assert restrict_embedding(frozen, tokens) is not None
     assert restrict_embedding(frozen, None) is None
-    assert not frozen.encoder.embeddings.tokens.sparse  # a later training of all has dense gradients again
+    assert not frozen.encoder.embeddings.tokens.sparse  # later training of all tokens has dense gradients again
     frozen.freeze()
     assert restrict_embedding(frozen, tokens) is None
 
 
-def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
+def test_last_layer_computes_only_loss_positions(folder: Path) -> None:
     job, _, _ = trained(folder, True)
     batch = build_train_loader(job).batch(0, 4, plan_of(job.recipe, 16, 30).step_config(0))
     seen: list[torch.Size] = []
     for layer in job.model.encoder.layers:
-        layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))
+        layer.mlp.register_forward_hook(lambda module, args, out: seen.append(out.shape))
     loss = objective_of(job.task).loss(job.model.eval(), batch)["classify"][0]
     *before, last = seen
     assert all(shape[:2] == batch.input_ids.shape for shape in before)
     assert tuple(last[:1]) == (4,)
     assert len(last) == 2
-    logits = job.model.logits("classify", job.model.encode(batch), batch.attention_mask)  # of all positions
+    logits = job.model.logits("classify", job.model.encode(batch), batch.attention_mask)  # for all positions
     whole = torch.nn.functional.cross_entropy(logits, batch.labels["classify.targets"].view(-1), reduction="sum")
     torch.testing.assert_close(loss, whole)

@@ -1,10 +1,10 @@
-"""TensorBoard reads back what log.jsonl has, also of a run that was resumed; without the package the mistake is named first."""
+"""TensorBoard events equal log.jsonl, also after a resume; a missing package raises before anything else."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs.tiny import labelled, model_folder
+from runs.tiny import labeled, model_folder
 
 from unmask import UserError, api
 from unmask.train import tensorboard
@@ -23,20 +23,20 @@ def logged(run: Run, event: str, key: str) -> list[tuple[int, Any]]:
     return [(e["step"], pytest.approx(e[key], rel=1e-6)) for e in run.events() if e["event"] == event and key in e]
 
 
-def test_events_of_pretraining_are_those_of_the_log(store: Any, tmp_path: Path) -> None:
+def test_pretraining_events_match_the_log(store: Any, tmp_path: Path) -> None:
     run = api.pretrain(
         store.path, preset="bert-tiny", steps=4, batch_size=4, max_length=32, out=tmp_path / "run",
         overrides=["model.layers=1", "train.track=tensorboard", "train.num_evals=2"],
     )  # fmt: skip
-    found = scalars(run.path / "tensorboard")
-    assert len(found["train/loss"]) == 4
-    assert found["train/loss"] == logged(run, "train", "loss")
-    assert found["train/grad_norm"] == logged(run, "train", "grad_norm")
-    assert found["eval/loss"] == logged(run, "eval", "loss") and found["eval/loss"][0][0] == 0
+    events = scalars(run.path / "tensorboard")
+    assert len(events["train/loss"]) == 4
+    assert events["train/loss"] == logged(run, "train", "loss")
+    assert events["train/grad_norm"] == logged(run, "train", "grad_norm")
+    assert events["eval/loss"] == logged(run, "eval", "loss") and events["eval/loss"][0][0] == 0
 
 
-def test_events_of_finetuning_have_its_scores(tmp_path: Path) -> None:
-    files = {"train": labelled(tmp_path / "train.csv", 24), "dev": labelled(tmp_path / "dev.csv", 8, 500)}
+def test_finetuning_events_include_scores(tmp_path: Path) -> None:
+    files = {"train": labeled(tmp_path / "train.csv", 24), "dev": labeled(tmp_path / "dev.csv", 8, 500)}
     run = api.finetune(
         model_folder(tmp_path / "start"),
         **files,
@@ -45,13 +45,13 @@ def test_events_of_finetuning_have_its_scores(tmp_path: Path) -> None:
         out=tmp_path / "run",
         overrides=["train.track=tensorboard"],
     )
-    found = scalars(run.path / "tensorboard")
-    assert found["eval/accuracy"] == logged(run, "eval", "accuracy") and found["eval/f1"]
+    events = scalars(run.path / "tensorboard")
+    assert events["eval/accuracy"] == logged(run, "eval", "accuracy") and events["eval/f1"]
 
 
-def test_a_resumed_run_hides_the_steps_that_it_does_again(tmp_path: Path) -> None:
+def test_resumed_run_purges_repeated_steps(tmp_path: Path) -> None:
     run, settings = Run(tmp_path), type("Settings", (), {"track": "tensorboard"})
-    for done, loss, last in ((0, 1.0, 5), (3, 2.0, 6)):  # stopped after step 5, the last checkpoint was at step 3
+    for done, loss, last in ((0, 1.0, 5), (3, 2.0, 6)):  # stopped after step 5; the last checkpoint is at step 3
         log = open_log(run, settings, done)
         for step in range(done + 1, last + 1):
             log.write("train", step=step, loss=loss)
@@ -59,12 +59,12 @@ def test_a_resumed_run_hides_the_steps_that_it_does_again(tmp_path: Path) -> Non
     assert scalars(tmp_path / "tensorboard")["train/loss"] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
 
 
-def test_nothing_is_written_unless_asked_for(store: Any, tmp_path: Path) -> None:
+def test_no_events_are_written_by_default(store: Any, tmp_path: Path) -> None:
     run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch_size=4, max_length=32, out=tmp_path / "run", overrides=["model.layers=1"])  # fmt: skip
     assert not (run.path / "tensorboard").exists()
 
 
-def test_a_missing_package_is_said_before_the_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_raises_before_the_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="not installed") as caught:
         api.pretrain(tmp_path / "nothing", overrides=["train.track=tensorboard"], out=tmp_path / "run")

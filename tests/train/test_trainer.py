@@ -1,4 +1,5 @@
-"""The trainer's promises: accumulation changes nothing, a batch can be learnt by heart, calibration leaves no trace."""
+"""Trainer guarantees: gradient accumulation does not change results, a batch can be memorized, and calibration has
+no side effects."""
 
 import copy
 
@@ -40,7 +41,7 @@ def trainer_of(
 
 
 def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool = False) -> dict[str, torch.Tensor]:
-    """Gradients of one batch of 32 cut into micro-batches, in float64."""
+    """Gradients of one batch of 32 split into micro-batches, in float64."""
     trainer.model.double().train()
     step_config = StepConfig(0, 64, 0.15)
     batches = [loader.batch(a, b, step_config) for a, b in loading.micro_ranges(0, 32, micro)]
@@ -73,16 +74,16 @@ def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return float((flat[0] - flat[1]).norm() / flat[0].norm())
 
 
-def test_one_batch_of_32_is_four_of_8(store: TokenStore) -> None:
+def test_gradients_of_one_batch_of_32_equal_four_of_8(store: TokenStore) -> None:
     trainer, loader = trainer_of(store, {"batch_size": 32})
     whole = gradients(trainer, loader, 32)
     assert distance(whole, gradients(trainer, loader, 8)) <= 1e-10
-    # Rows differ in how many tokens are chosen, so a mean of means is another gradient: the comparison can tell.
+    # Rows have different numbers of targets, so a mean of means gives a different gradient and the comparison can fail.
     assert distance(whole, gradients(trainer, loader, 8, mean_of_means=True)) > 1e-4
 
 
-def test_the_trainer_itself_accumulates_so(store: TokenStore) -> None:
-    """The same through `Trainer.step`: equal losses and weights to fp32 rounding after five updates."""
+def test_trainer_step_accumulates_gradients(store: TokenStore) -> None:
+    """The same through `Trainer.step`: after five updates, losses and weights are equal up to fp32 rounding."""
     weights, losses = [], []
     for micro in (0, 8):
         trainer, loader = trainer_of(
@@ -97,7 +98,7 @@ def test_the_trainer_itself_accumulates_so(store: TokenStore) -> None:
 
 
 @pytest.mark.parametrize(("name", "optimizer"), [("bert-tiny", "adamw"), ("modernbert-mini", "muon")])
-def test_eight_rows_are_learnt_by_heart(store: TokenStore, name: str, optimizer: str) -> None:
+def test_trainer_memorizes_eight_rows(store: TokenStore, name: str, optimizer: str) -> None:
     trainer, loader = trainer_of(
         store, {"batch_size": 8, "steps": 200, "optimizer": optimizer, "schedule": "constant"}, "mlm", name
     )
@@ -106,7 +107,7 @@ def test_eight_rows_are_learnt_by_heart(store: TokenStore, name: str, optimizer:
     assert losses[-1] < 0.1 * losses[0]
 
 
-def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) -> None:
+def test_nan_loss_stops_before_the_update(store: TokenStore) -> None:
     trainer, loader = trainer_of(store, {"batch_size": 8})
     with torch.no_grad():
         trainer.model.encoder.embeddings.tokens.weight[7] = float("nan")
@@ -117,7 +118,7 @@ def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) 
     assert all(torch.equal(before[k].nan_to_num(9), after[k].nan_to_num(9)) for k in before)
 
 
-def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
+def test_minutes_are_converted_to_steps_without_side_effects(store: TokenStore) -> None:
     values = {
         "preset": "bert-tiny",
         "model": SMALL,
@@ -135,7 +136,7 @@ def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
     assert plan(frozen, {32: 100, 64: 50}) == p
 
 
-def test_examples_do_not_depend_on_how_a_batch_is_cut(store: TokenStore) -> None:
+def test_examples_do_not_depend_on_micro_batches(store: TokenStore) -> None:
     _, loader = trainer_of(store, {})
     step_config = StepConfig(0, 64, 0.15)
     whole = loader.batch(0, 12, step_config)
@@ -148,7 +149,7 @@ def test_examples_do_not_depend_on_how_a_batch_is_cut(store: TokenStore) -> None
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
 @pytest.mark.parametrize("objective", ["mlm", "nsp", "mlm+nsp"])
-def test_computing_only_what_the_loss_reads_changes_nothing(store: TokenStore, name: str, objective: str) -> None:
+def test_computing_only_loss_positions_does_not_change_the_loss(store: TokenStore, name: str, objective: str) -> None:
     trainer, loader = trainer_of(store, {}, objective, name)
     model, batch = trainer.model.double(), loader.batch(0, 6, StepConfig(0, 64, 0.15))
     at = trainer.objective.loss_positions(model, batch)

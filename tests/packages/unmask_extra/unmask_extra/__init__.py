@@ -1,1 +1,1 @@
-"""One of everything that a package can add to unmask, without a change of unmask itself."""
+"""One plug-in of every kind that a package can add to unmask."""

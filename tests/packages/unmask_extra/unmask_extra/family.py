@@ -1,4 +1,4 @@
-"""BERT under another name, with a preset of its own."""
+"""BERT under another name, with its own preset."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Files of lines LABEL|TEXT."""
+"""Reader for files with one LABEL|TEXT per line."""
 
 
 def read(path):

@@ -1,4 +1,4 @@
-"""MLM that also says whether the number of a hidden token is even, by a head of its own."""
+"""MLM with an additional head that predicts whether the id of a masked token is even."""
 
 from torch import nn
 
@@ -20,9 +20,9 @@ class Parity(MLM):
     heads = ("mlm", "even")
 
     def logits_and_targets(self, model, hidden, batch):
-        found = super().logits_and_targets(model, hidden, batch)
-        return found | {"even": (model.logits("even", hidden), found["mlm"][1] % 2)}
+        outputs = super().logits_and_targets(model, hidden, batch)
+        return outputs | {"even": (model.logits("even", hidden), outputs["mlm"][1] % 2)}
 
     def target_counts(self, batch):
-        found = super().target_counts(batch)
-        return found | {"even": found["mlm"]}
+        counts = super().target_counts(batch)
+        return counts | {"even": counts["mlm"]}

@@ -1,4 +1,4 @@
-"""Steps by the sign of a gradient that is remembered a little, with a number per row beside it."""
+"""Sign-of-momentum optimizer that also keeps one number per row in its state."""
 
 import torch
 

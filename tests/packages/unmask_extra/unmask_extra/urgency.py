@@ -1,4 +1,5 @@
-"""A message → urgent or later. A task on the head of `classify`, with a setting of its own (`task.urgency.threshold`)."""
+"""Classify a message as urgent or later. The task uses the head of `classify` and has its own setting
+(`task.urgency.threshold`)."""
 
 from collections.abc import Sequence
 
@@ -44,17 +45,17 @@ class Urgency(Task):
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["message"],))]
 
     def decode(self, outputs: Outputs) -> list[Prediction]:
-        found = [float(1 / (1 + np.exp(later - urgent))) for later, urgent in outputs.values]
-        return [{"urgency": LABELS[int(p >= self.settings.urgency.threshold)], "probability": p} for p in found]
+        scores = [float(1 / (1 + np.exp(later - urgent))) for later, urgent in outputs.values]
+        return [{"urgency": LABELS[int(p >= self.settings.urgency.threshold)], "probability": p} for p in scores]
 
     def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         return {"accuracy": float(np.mean([a["urgency"] == r["urgency"] for a, r in zip(predictions, records)]))}
 
 
 def baseline(
-    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
+    task: Task, train: Sequence[Record], dev: Sequence[Record], evaluated: Sequence[Record]
 ) -> dict[str, dict[str, float]]:
-    """Urgent is what shares more words with urgent messages than with the others."""
+    """Predict urgent if a message shares more words with urgent messages than with the others."""
     words = {label: {w for r in train if r["urgency"] == label for w in r["message"].split()} for label in LABELS}
-    found = [max(LABELS, key=lambda label: len(words[label] & set(r["message"].split()))) for r in judged]
-    return {"shared words": task.score([{"urgency": label} for label in found], judged)}
+    predicted = [max(LABELS, key=lambda label: len(words[label] & set(r["message"].split()))) for r in evaluated]
+    return {"shared words": task.score([{"urgency": label} for label in predicted], evaluated)}

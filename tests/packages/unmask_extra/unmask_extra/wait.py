@@ -1,4 +1,4 @@
-"""A sender and a message → the hours until it has to be read. A task with a head and a metric of its own."""
+"""Predict from a sender and a message the hours until it must be read. The task has its own head and metric."""
 
 from collections.abc import Sequence
 
