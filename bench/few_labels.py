@@ -3,7 +3,7 @@
     python bench/few_labels.py --dataset reviews --labels 20,100,500,2000 --draws 5
     python bench/few_labels.py --dataset sms --data ../shared/data --labels 20,100,500 --draws 5
 
-Each draw samples the labeled records anew; both methods get the same ones. The unlabeled texts are the other training records. The table has
+Each draw samples other labeled records; both methods get the same ones. The unlabeled texts are the other training records. The table has
 the mean and its standard error over the draws, and the mean of the paired differences.
 """
 
