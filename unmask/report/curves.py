@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.metrics import finite
 from unmask.report.figures import BLUE, FAINT, INK, ORANGE, PAGE, STYLES, legend, new_figure, safe_label, style_axes
 from unmask.report.words import accuracies, mixed_tracks, spaced
-from unmask.train.log import fixed_of
+from unmask.train.log import fixed_masking_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ class _Panels:
         """Yield (label, steps, losses, style) for each held-out text."""
         steps, losses = series(self.evals, term)
         yield "held-out", steps, losses, {"zorder": 4, **_marker("o", losses)}
-        fixed = [found | {"step": e.get("step")} for e in self.evals if (found := fixed_of(e))]
+        fixed = [found | {"step": e.get("step")} for e in self.evals if (found := fixed_masking_values(e))]
         yield "held-out, fixed masking", *series(fixed, "mlm"), {"linestyle": ":", "linewidth": 1.5}
         for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
             steps, losses = series(track, term)

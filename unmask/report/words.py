@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.metrics import finite, metric
-from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
+from unmask.train.log import FIXED_TEXT, fixed_masking_values, loss_has_other_terms
 
 Row = dict[str, Any]  # a line of the log, or a row of a table
 
@@ -75,7 +75,7 @@ def describe_scores(e: Row) -> str:
     'loss 5.500, MLM loss 4.900, perplexity 134.3'
     """
     parts = [f"loss {e['loss']:.3f}"]
-    parts += [f"MLM loss {e['mlm']:.3f}"] if is_sum(e) and finite(e["mlm"]) else []
+    parts += [f"MLM loss {e['mlm']:.3f}"] if loss_has_other_terms(e) and finite(e["mlm"]) else []
     parts += [f"perplexity {e['perplexity']:,.1f}"] if finite(e.get("perplexity")) else []
     parts += [f"{title} accuracy {e[f'{term}_accuracy']:.1%}" for term, title in accuracies([e]).items()]
     return ", ".join(parts)
@@ -83,7 +83,7 @@ def describe_scores(e: Row) -> str:
 
 def describe_fixed(e: Row) -> str:
     """Describe the evaluation with fixed masking, which is the same for every run; "" if there is none."""
-    found = fixed_of(e)
+    found = fixed_masking_values(e)
     return f"{describe_scores(found)}; {FIXED_TEXT}" if found and finite(found.get("loss")) else ""
 
 

@@ -112,7 +112,7 @@ def column_error(path: str, wanted: str, columns: Sequence[str]) -> UserError:
 def map_columns(
     columns: Sequence[str],
     roles: Mapping[str, Sequence[str]],
-    given: Mapping[str, str],
+    chosen_columns: Mapping[str, str],
     needed: Sequence[str],
     path: str,
 ) -> dict[str, str]:
@@ -124,15 +124,15 @@ def map_columns(
     >>> map_columns(["编号", "句子", "标签"], roles, {}, ["text"], "a.csv")
     {'text': '句子', 'label': '标签'}
     """
-    unknown = next((role for role in given if role not in roles), None)
+    unknown = next((role for role in chosen_columns if role not in roles), None)
     if unknown is not None:
         raise UserError(f"unknown role {unknown!r}{nearest(unknown, list(roles))}", expected=", ".join(roles))
     assigned: dict[str, str] = {}
     names = {normalize_name(name): name for name in reversed(columns)}
-    for role in given:
-        column = find_column(columns, given[role])
+    for role in chosen_columns:
+        column = find_column(columns, chosen_columns[role])
         if column is None:
-            raise column_error(path, given[role], columns)
+            raise column_error(path, chosen_columns[role], columns)
         assigned[role] = column
     for role, usual in roles.items():
         if role not in assigned:

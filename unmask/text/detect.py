@@ -79,8 +79,8 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
     return file
 
 
-def probe_labeled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
-    """Detect the format of a labeled file from its first bytes. `given`: columns named by the user."""
+def probe_labeled(path: Path, name: str, encoding: str, chosen_columns: Collection[str] = ()) -> tuple[File, Layout]:
+    """Detect the format of a labeled file from its first bytes. `chosen_columns`: columns named by the user."""
     if has_plugin_reader(name):
         return _probe_plugin(path, name, ""), Layout("table")
     suffix = file_suffix(name)
@@ -91,7 +91,9 @@ def probe_labeled(path: Path, name: str, encoding: str, given: Collection[str] =
     if suffix == ".parquet":
         raise UserError(f"{name}: not a parquet file, despite its suffix", expected=SUPPORTED)
 
-    layout = Layout("text") if suffix in CONLL_SUFFIXES else detect_layout(sample.text, suffix, given, sample.whole)
+    layout = (
+        Layout("text") if suffix in CONLL_SUFFIXES else detect_layout(sample.text, suffix, chosen_columns, sample.whole)
+    )
     if suffix == ".json" and layout.kind == "text" and sample.text.strip():
         layout = Layout("json")  # its reader reports the error
     if KIND_BY_SUFFIX.get(suffix) == "jsonl" and layout.kind == "text" and sample.text.strip():

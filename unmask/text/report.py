@@ -30,14 +30,14 @@ class Problem:
     kind: str
     source: str
     line: int  # 0: the whole file
-    what: str
+    message: str
 
     def __str__(self) -> str:
         """
         >>> print(Problem("bad_json", "a.jsonl", 7, "not JSON"))
         a.jsonl:7: not JSON
         """
-        return f"{self.source}:{self.line}: {self.what}" if self.line else f"{self.source}: {self.what}"
+        return f"{self.source}:{self.line}: {self.message}" if self.line else f"{self.source}: {self.message}"
 
 
 @dataclass
@@ -59,12 +59,12 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     _located: Counter[str] = field(default_factory=Counter, repr=False)
 
-    def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
+    def add(self, kind: str, source: str, line: int, message: str, count: int = 1) -> None:
         assert kind in KINDS, kind
         self.counts[kind] += count
         if self._located[kind] < MAX_LOCATED:
             self._located[kind] += 1
-            self.problems.append(Problem(kind, source, line, what))
+            self.problems.append(Problem(kind, source, line, message))
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

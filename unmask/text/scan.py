@@ -80,7 +80,7 @@ def _write_zeros(path: Path, size: int) -> None:
             file.write(bytes(min(1 << 20, size - start)))
 
 
-def decisions(scan: Path, plan: Path) -> Iterator[tuple[int, int]]:
+def read_decisions(scan: Path, plan: Path) -> Iterator[tuple[int, int]]:
     """Yield (bits, characters) of every document, in corpus order."""
     with open(plan, "rb") as file:
         for _, block in read_hash_records(scan):
