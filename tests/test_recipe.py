@@ -207,13 +207,13 @@ def test_several_mistakes_are_several_lines() -> None:
     said = refusal("train.logging_steps=0", "mlm.mask_rate=[1]", "train.stpes=3").splitlines()
     assert said[0].startswith("unknown recipe key train.stpes (did you mean steps?)")
     assert sorted(said[1:]) == [
-        "recipe key mlm.mask_rate: Input should be a valid string or a valid number (got [1])",
-        "recipe key train.logging_steps: Input should be greater than or equal to 1 (got 0)",
+        "recipe key mlm.mask_rate: must be a valid string or a valid number (got [1])",
+        "recipe key train.logging_steps: must be greater than or equal to 1 (got 0)",
     ]
 
 
 def test_items_of_a_list_are_one_line() -> None:
-    assert refusal("train.betas=[2, 3]") == "recipe key train.betas: Input should be less than 1 (got 2, 3)"
+    assert refusal("train.betas=[2, 3]") == "recipe key train.betas: must be less than 1 (got 2, 3)"
 
 
 def test_fields_taken_together_show_no_dictionary() -> None:
@@ -225,7 +225,9 @@ def test_fields_taken_together_show_no_dictionary() -> None:
 
 def test_a_section_is_no_value() -> None:
     said = refusal("mlm=3")
-    assert said.startswith("recipe key mlm: a section with the fields mask_rate, mask") and said.endswith("(got 3)")
+    assert said.startswith("recipe key mlm: must be a section with the fields mask_rate, mask") and said.endswith(
+        "(got 3)"
+    )
 
 
 @pytest.mark.parametrize(

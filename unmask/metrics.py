@@ -17,6 +17,14 @@ from typing import Any, Literal, TypeGuard
 from unmask.registry import Registry
 
 
+def format_count(count: int, noun: str) -> str:
+    """
+    >>> format_count(1, "record"), format_count(1200, "record")
+    ('1 record', '1,200 records')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     name: str

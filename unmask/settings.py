@@ -217,13 +217,16 @@ def format_validation_error(error: ValidationError, root: type[Section]) -> str:
                 known = similar or f"; expected one of {', '.join(valid)}"
                 unknown.append(f"unknown recipe key {key}{known}")
             continue
-        message, value = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
+        message, value = (
+            problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1),
+            f"{problem['input']!r:.80}",
+        )
         if model and kind == "value_error":  # concerns several fields, and the message names them
             value = ""
         elif model:
-            message = f"a section with the fields {', '.join(model.model_fields)}"
+            message = f"must be a section with the fields {', '.join(model.model_fields)}"
         messages, values = invalid.setdefault(key, ([], []))
-        short = message.removeprefix("Input should be ")
+        short = message.removeprefix("must be ")
         if message not in messages and short not in messages:
             messages.append(short if messages else message)
         if value and value not in values:

@@ -79,7 +79,7 @@ def test_the_mlm_loss_stands_next_to_perplexity(runs: dict[str, Run], capsys: py
     assert last["loss"] == pytest.approx(last["mlm"] + last["nsp"])
     assert last["perplexity"] == pytest.approx(math.exp(last["mlm"]))
     said = dict(facts(unmask.info(run.path)))
-    assert said["held-out"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
+    assert said["validation"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
     assert said["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15%" in said["fixed masking"]
     html = (run.path / "report.html").read_text()
     assert "<th>MLM loss</th>" in html and "MLM loss, fixed masking" in html and f"{last['fixed']['mlm']:.3f}" in html

@@ -165,7 +165,7 @@ def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
     assert expected["extension"]["added"] == 4
     run = unmask.pretrain(texts / "domain.txt", out=tmp_path / "run", console=Console(), **short)
     said = capsys.readouterr().err
-    assert "4 words added" in said and "tokens per word on held-out text" in said and "most useful: " in said
+    assert "4 words added" in said and "tokens per word on validation text" in said and "most useful: " in said
     theirs, found = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     ours, old = Tokenizer.load(run.model), Tokenizer.load(general)

@@ -21,7 +21,8 @@ class HelpCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.replace("Value error, ", "")
+            message = error.message.replace("Value error, ", "").replace("Input should be", "must be")
+            error.message = message.partition(", unable to parse")[0]
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -77,7 +77,7 @@ def tokenizer_show(
     ids = t.encode(text)
     if as_json:
         return print_json({"tokens": [t.token(i) for i in ids], "ids": ids})
-    write(" ".join(t.token(i) for i in ids))
+    write(" | ".join(t.token(i) for i in ids))
 
 
 @command(

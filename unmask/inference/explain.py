@@ -129,7 +129,11 @@ def _explain_mask(engine: TorchEngine, reader: Reader, text: str, target: str | 
     example, tokens = reader.encode_row([MASKS.sub(lambda _: t.mask_token, text)])
     positions = [i for i, id in enumerate(example.input_ids.tolist()) if id == t.mask]
     if not positions:
-        raise UserError(f"no mask in the text: {text:.60}", expected=f"a text with {t.mask_token}")
+        raise UserError(
+            f"no mask in the text: {text:.60}",
+            expected=f"a text with {t.mask_token} in place of the word to predict",
+            hint=f'unmask explain MODEL "the president of the united {t.mask_token}"',
+        )
     allowed = regular_tokens(t, engine.config.vocab_size)
     logit_position = positions[0] - logit_offset(engine.config)
     example.labels["mlm.positions"] = np.array(positions[:1])

@@ -163,7 +163,7 @@ class Filler:
                 raise UserError(
                     f"no mask in {item}: {shorten(text)}",
                     expected=f"{t.mask_token}, written exactly like this, in place of the word to predict",
-                    hint=f'"the president of the united {t.mask_token}"',
+                    hint=f'unmask fill MODEL "the president of the united {t.mask_token}"',
                 )
             extra = extra_subwords * len(positions)
             start, end = self.reader.window(len(encoding), positions[0], positions[-1] + 1, extra, item, overflow)

@@ -231,7 +231,7 @@ def _read_json(path: Path, name: str, report: Report, findings: list[Finding]) -
     except read_errors() as error:
         raise UserError(f"{name}: cannot be read: {error}", hint=HINTS["damaged_files"]) from None
     if message := detect_binary(data[:HEAD_BYTES]):
-        raise UserError(f"{name}: not text but {message}")
+        raise UserError(f"{name}: not text but {message}", expected="JSON in UTF-8", hint="convert it to text")
     text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), add_problem))
     try:
         value = json.loads(text)

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from unmask.errors import UserError, first_line
+from unmask.errors import UserError, command, first_line
 from unmask.files import COPY_AGAIN, file_size, open_regular, path_exists, read_object
 from unmask.model.config import ModelConfig
 from unmask.model.config_file import MAX_UNNAMED_LABELS
@@ -67,9 +67,16 @@ def settings_file(folder: Path) -> Path:
     for name in ("config.json", "bert_config.json"):
         if path_exists(folder / name):
             return folder / name
+    if folder.is_file():
+        raise UserError(
+            f"{folder} is a file, not a model folder",
+            expected="a folder that contains config.json, or owner/name on the Hugging Face hub",
+            hint=command("unmask finetune MODEL --train", folder),
+        )
     raise UserError(
         f"{folder} is not a model folder: it has no config.json",
         expected="a folder that contains config.json or bert_config.json",
+        hint="pass the folder `model` of a run: unmask pretrain and unmask finetune print its path",
     )
 
 

@@ -53,7 +53,7 @@ def _pretrained_card(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], 
         _bullets(
             ("Text", ", ".join(code(public_name(source)) for source in data["sources"])),
             ("Size", words.counts(data["train"])),
-            ("Held out", words.counts(data["eval"])),
+            ("Validation text", words.counts(data["eval"])),
             ("Unknown tokens", unknown),
             ("Duplicates", words.describe_duplicates(data["duplicates"])),
             ("Started from", code(public_name(s["init_from"])) if s["init_from"] else ""),
@@ -66,7 +66,7 @@ def _pretrained_card(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], 
             ("Hardware", words.hardware(s)),
         ),
         "## Evaluation",
-        _heldout_scores(s),
+        _validation_scores(s),
         "## Recipe",
         _bullets(*[(key, code(value)) for key, value in key_hparams(view.recipe).items() if value not in (None, "")]),
         "## Use",
@@ -123,11 +123,11 @@ def _tags(model: dict[str, Any]) -> list[str]:
     return ["unmask", *([model["family"]] if model.get("family") else [])]
 
 
-def _heldout_scores(s: dict[str, Any]) -> str:
+def _validation_scores(s: dict[str, Any]) -> str:
     last, entropy = s["evaluation"]["last"], s["data"]["unigram_entropy"]
     if not last:
-        return "No held-out evaluation was made."
-    lines = f"Held-out, at step {last['step']:,}: {words.describe_scores(last)}."
+        return "No validation was done: the run has no validation text."
+    lines = f"Validation at step {last['step']:,}: {words.describe_scores(last)}."
     if finite(entropy) and finite(last.get("mlm")):
         gap = entropy - last["mlm"]
         lines += (

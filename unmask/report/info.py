@@ -110,17 +110,17 @@ def _lines_of_text(s: dict[str, Any]) -> list[tuple[str, Any]]:
         ("tokens read", f"{s['tokens']:,}" + words.epochs(s)),
         ("time", words.duration(s["seconds"])),
         ("speed", f"{s['tokens_per_second']:,.0f} tokens/s (median)" if s["tokens_per_second"] else None),
-        ("held-out", words.describe_scores(last) if last else None),
+        ("validation", words.describe_scores(last) if last else None),
         ("fixed masking", words.describe_fixed(last) if last else None),
-        ("best held-out", f"{words.describe_scores(best)} (step {best['step']:,})" if best != last else None),
+        ("best validation", f"{words.describe_scores(best)} (step {best['step']:,})" if best != last else None),
         *[
-            (f"held-out of {name}", words.describe_change(m["first"], m["last"]))
+            (f"validation of {name}", words.describe_change(m["first"], m["last"]))
             for name, m in s.get("mixed", {}).items()
         ],
         ("unigram entropy", f"{entropy:.3f} nats" if finite(entropy) else None),
         ("text", ", ".join(s["data"]["sources"])),
         ("trained on", words.counts(s["data"]["train"])),
-        ("held out", words.counts(s["data"]["eval"])),
+        ("validation text", words.counts(s["data"]["eval"])),
         ("[UNK]", f"{unknown:.3%} of the tokens" if finite(unknown) else None),
         ("duplicates", words.describe_duplicates(s["data"]["duplicates"])),
     ]

@@ -5,9 +5,10 @@ pass a column name or a column number, counted from 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError, command, nearest
 
 CHINESE_TO_ENGLISH: dict[str, str] = {  # Chinese name, simplified or traditional → English name
     **dict.fromkeys(("文本", "文字", "微博", "推文"), "text"),
@@ -105,7 +106,9 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
 def column_error(path: str, wanted: str, columns: Sequence[str]) -> UserError:
     numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
     return UserError(
-        f"{path}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=list_columns(columns) + numbers
+        f"{path}: no column {wanted!r}{nearest(wanted, list(columns))}",
+        expected=list_columns(columns) + numbers,
+        hint="pass --column ROLE=NAME with one of these names",
     )
 
 
@@ -143,13 +146,14 @@ def map_columns(
                 assigned[role] = column
     missing = next((role for role in needed if role not in assigned), None)
     if missing is not None:
-        names_shown = ", ".join(roles[missing][:6])
+        usual_names = ", ".join(roles[missing][:6])
         error = MissingColumn(
-            f"{path}: no column for {missing!r}" + ("" if columns else ", because it is not a table"),
-            expected=f"{list_columns(columns)}; usually called {names_shown}"
+            f"{path}: no column for {missing!r}"
+            + (f" (columns {list_columns(columns)})" if columns else ", because it is not a table"),
+            expected=f"{'a column' if columns else 'a table with a column'} called {usual_names}",
+            hint=f"pass --column {missing}=NAME"
             if columns
-            else f"a table with a column {names_shown}",
-            hint=f"pass --column {missing}=NAME" if columns else None,
+            else f"{command('unmask doctor', Path(path))} detects its task",
         )
         error.role = missing
         raise error

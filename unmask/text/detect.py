@@ -120,7 +120,11 @@ def read_head(path: Path, name: str, encoding: str, size: int) -> tuple[File, by
                 if reason := detect_binary(head):
                     codec = guess_utf16(head) if "UTF-16" in reason else ""
                     iconv = f"iconv -f {codec.replace('16-', '16')} {name}"
-                    hint = f"pass --encoding {codec} (applies to all text files), or run {iconv}" if codec else None
+                    hint = (
+                        f"pass --encoding {codec} (applies to all text files), or run {iconv}"
+                        if codec
+                        else "convert it to text"
+                    )
                     raise UserError(f"{name}: not text but {reason}", expected=SUPPORTED, hint=hint)
                 file.encoding = detect_encoding(head)
             return file, head + read_exactly(stream, size - HEAD_BYTES) if len(head) == HEAD_BYTES else head

@@ -61,11 +61,11 @@ def make_eval_set(
         count = rows.count(step_config.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
-            _note(notes, f"no held-out evaluation{of}: {error.message}")
+            _note(notes, f"no validation{of}: {error.message}")
             return EvalSet(objective, [], key)
         _note(
             notes,
-            f"the held-out evaluation{of} uses mlm alone: the held-out text has no sentence pairs from two documents",
+            f"validation{of} uses only mlm: the validation text has no sentence pairs from two documents",
         )
         objective = build(recipe.model_copy(update={"objective": "mlm"}), store.tokenizer)
         rows = RowDataset(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
@@ -73,7 +73,7 @@ def make_eval_set(
     count = min(count, recipe.train.max_eval_examples or count)
     batches = _batches(Loader(rows, objective, recipe.seed), count, step_config)
     if not batches:
-        _note(notes, f"no held-out evaluation{of}: every token is special (such as [UNK]), so there is none to predict")
+        _note(notes, f"no validation{of}: every token is special (such as [UNK]), so there is none to predict")
     return EvalSet(objective, batches, key)
 
 

@@ -12,6 +12,7 @@ from unmask.console import make_table as _table
 from unmask.console import write as _print
 from unmask.errors import quote
 from unmask.labels.findings import by_kind, from_rows
+from unmask.report.words import duration
 
 
 def samples_table(found: Sequence[dict[str, Any]]) -> None:
@@ -50,10 +51,14 @@ def dry_run_text(expected: dict[str, Any]) -> str:
             f"memory        {_memory(expected['memory_bytes'])}",
             *([new["text"]] if new else []),
             f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
-            f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
-            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}; {expected['measured']['basis']}); nothing was written",
+            f"steps         {expected['steps']:,} ({expected['tokens']:,} tokens, {expected['epochs']:.2f} epochs)",
+            f"time          {_time(expected['minutes'])} on this machine ({seconds}; {expected['measured']['basis']}); nothing was written",
         ]
     )
+
+
+def _time(minutes: float) -> str:
+    return f"about {duration(max(1.0, 60 * minutes))}"
 
 
 def _memory(parts: dict[str, int]) -> str:
@@ -87,10 +92,10 @@ def finetune_dry_run_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         )
         out += [
             ("task", prefix + part["task"] + (f" ({columns})" if columns else "")),
-            ("records", ", ".join(f"{n:,} {which}" for which, n in part["records"].items() if n)),
+            ("records", ", ".join(f"{n:,} {split}" for split, n in part["records"].items() if n)),
             ("labels", part["text"]),
-            ("tokens", f"{tokens['median']:,} per row (median), {tokens['p95']:,} (95th percentile), {tokens['longest']:,} (maximum); "
-             f"maximum row length {tokens['row']:,}{overflow}"),
+            ("tokens", f"rows have {tokens['median']:,} tokens (median), {tokens['p95']:,} (95th percentile), {tokens['longest']:,} (longest); "
+             f"at most {tokens['row']:,} fit{overflow}"),
             ("model", f"{found['init_from']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
             *[("note", text) for text in part["notes"]],
             *[("warning", str(group)) for group in by_kind(from_rows(part["findings"]))],
@@ -98,10 +103,10 @@ def finetune_dry_run_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     seeds = f" for {found['seeds']} seeds" if found["seeds"] > 1 else ""
     excluded = f"; not counted: {', '.join(found['excluded_from_estimate'])}" if found["excluded_from_estimate"] else ""
     out += [
-        ("steps", f"{found['steps']:,} of {found['batch']:,} rows = {found['epochs']:g} epochs, learning rate {found['lr']:.2g}, "
+        ("steps", f"{found['steps']:,} with {found['batch']:,} rows each ({found['epochs']:g} epochs), learning rate {found['lr']:.2g}, "
          f"{found['evaluations']} evaluations"),
         ("memory", f"up to {_memory(found['memory_bytes'])}"),
-        ("time", f"about {found['minutes']:.1f} minutes on this machine{seeds} ({found['seconds_per_step']:.2f} s per step){excluded}; "
+        ("time", f"{_time(found['minutes'])} on this machine{seeds} ({found['seconds_per_step']:.2f} s per step){excluded}; "
          "nothing was written"),
     ]  # fmt: skip
     return [(label, text) for label, text in out if text]
