@@ -84,7 +84,7 @@ class Setting:
 
     @property
     def stands_for(self) -> str:
-        """What a default such as 0 or `auto` stands for, if the help does not explain it."""
+        """Return the meaning of a default such as 0 or `auto`, if the help does not explain it."""
         default = self.field.default
         return self.shown if default in (0, "auto", "", []) and f"{default}: " not in self.help else ""
 

@@ -45,7 +45,7 @@ def normalize_text(text: str) -> str:
 # ---------------------------------------------------------------------------------------------------------- labels
 
 
-def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]:
+def _labels(sets: Sets, spec: RecordSpec, user_labels: Sequence[str]) -> list[Finding]:
     findings: list[Finding] = []
     first: dict[str, str] = {}  # label → its first location in train
     counts: Counter[str] = Counter()  # records with the label
@@ -57,9 +57,9 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
                 counts[label] += 1
     if not counts:
         return findings
-    known = set(given or counts)
+    known = set(user_labels or counts)
     for name, records in sets.items():
-        findings += _unknown(name, records, spec, known, bool(given))
+        findings += _unknown(name, records, spec, known, bool(user_labels))
     top = train[0]["location"] if train else ""
     # words outside a span are a label too
     multi_label = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)

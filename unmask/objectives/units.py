@@ -151,9 +151,9 @@ class Phrases:
             ids, flags = split.tokens[chunk].astype(np.int64), split.flags[chunk]
             num_read += min(CHUNK_TOKENS, len(ids))
             words = word_spans(np.flatnonzero(~self.special[ids]), flags)
-            found = {phrase for _, phrase in self._matches(ids, *words)}
-            found_any |= bool(found)
-            missing = {line: tokens for line, tokens in missing.items() if not tokens & found}
+            matched = {phrase for _, phrase in self._matches(ids, *words)}
+            found_any |= bool(matched)
+            missing = {line: tokens for line, tokens in missing.items() if not tokens & matched}
         return list(missing), num_read
 
     def report(self, splits: Sequence[Split]) -> str:

@@ -43,8 +43,8 @@ def to_dark_theme(svg: bytes) -> bytes:
     >>> to_dark_theme(b"fill: #1f6feb")
     b'fill: #58a6ff'
     """
-    other = {light.encode(): dark.encode() for light, dark in zip(LIGHT, DARK, strict=True)}
-    return re.sub(rb"#[0-9a-f]{6}\b", lambda found: other.get(found[0], found[0]), svg)
+    dark_by_light = {light.encode(): dark.encode() for light, dark in zip(LIGHT, DARK, strict=True)}
+    return re.sub(rb"#[0-9a-f]{6}\b", lambda match: dark_by_light.get(match[0], match[0]), svg)
 
 
 def _bytes(figure: "Figure", kind: str) -> bytes:
@@ -182,10 +182,10 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
 def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool = False) -> None:
     """Plot a point per trial, by one of its settings."""
     for state, marker, color in STATES:
-        shown = [t for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])]
-        if shown:
+        plotted = [t for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])]
+        if plotted:
             style = {"s": 26, "label": state, "zorder": 3} if label else {"s": 22}
-            ax.scatter([t[x] for t in shown], [t["score"] for t in shown], marker=marker, color=color, **style)
+            ax.scatter([t[x] for t in plotted], [t["score"] for t in plotted], marker=marker, color=color, **style)
 
 
 def importance(fractions: Mapping[str, float]) -> "Figure":

@@ -174,8 +174,10 @@ def describe_baseline(row: Row, decides: str) -> str:
 def describe_best(s: Row) -> str:
     """Describe the evaluation by which the model was selected."""
     best, decides = s["best"] or {}, s["metric"]
-    shown = {decides: best.get(decides)} if decides else {k: v for k, v in best.items() if k not in ("step", "elapsed")}
-    text = ", ".join(f"{spaced(key)} {value:.4f}" for key, value in shown.items() if finite(value))
+    values = (
+        {decides: best.get(decides)} if decides else {k: v for k, v in best.items() if k not in ("step", "elapsed")}
+    )
+    text = ", ".join(f"{spaced(key)} {value:.4f}" for key, value in values.items() if finite(value))
     return f"{text} (step {best['step']:,})" if text and finite(best.get("step")) else text
 
 

@@ -65,8 +65,8 @@ class Reading:
         self.bytes_before = report.bytes
         self.splitter = _DocumentSplitter(self)
 
-    def note(self, kind: str, line: int, what: str, count: int = 1) -> None:
-        self.report.add(kind, self.file.name, line, what, count)
+    def note(self, kind: str, line: int, message: str, count: int = 1) -> None:
+        self.report.add(kind, self.file.name, line, message, count)
 
     def documents(self) -> Iterator[Document]:
         try:

@@ -193,8 +193,8 @@ def locate_answer(
     if start is None or start == "" or start != start:
         if len(matches) == 1 or (matches and not has_starts):
             if len(matches) > 1 or has_starts:
-                which = f"the first of {len(matches)} matches in" if len(matches) > 1 else "the only match in"
-                message = f"no answer_start for {name}: {matches[0]} is used, {which} the context"
+                position = f"the first of {len(matches)} matches in" if len(matches) > 1 else "the only match in"
+                message = f"no answer_start for {name}: {matches[0]} is used, {position} the context"
                 hint = f"answer_start: {matches[0]}"
                 findings.append(Finding(location, message, hint, error=False, kind="answer start"))
             return {"text": text, "start": matches[0]}
