@@ -64,7 +64,7 @@ METRICS = {
         *map(_fraction, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
         *map(_fraction, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
         Metric("raw_text_f1", 0.0, 1.0, percent=True, headline=True, note=RAW_TEXT),
-        _fraction("mean"),  # of the scores of a multi-task run
+        _fraction("mean"),  # mean of the scores of a multi-task run
         *(Metric(name, -1.0, 1.0) for name in ("mcc", "pearson", "spearman")),
         Metric("r2", high=1.0),
         *(Metric(name, 0.0, higher_is_better=False) for name in ("mae", "rmse")),

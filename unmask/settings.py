@@ -50,10 +50,14 @@ class Section(BaseModel):
 def setting(default: Any, help: str, commands: Sequence[str] = (), **options: Any) -> Any:
     """Declare a field of a section: its default, its help text and the commands that have a flag for it.
 
-    `options` are the other fields of `Setting`: `keyword` is the name in Python and on the command line, if the field's name is ambiguous
-    there (`tokenizer.type` is `tokenizer_type`); `flag` if the flag is not named after the keyword; `switch` for a flag without a value:
-    the value it stands for, and its help; `commas` for a list that is one comma-separated argument instead of a repeated flag; `shown` is
-    the default that `--help` prints, if the stored one means "automatic"; `metavar` and `panel` are for `--help` too.
+    `options` are the other fields of `Setting`:
+
+    - `keyword`: name in Python and on the command line, if the field's name is ambiguous (`tokenizer.type` is `tokenizer_type`)
+    - `flag`: name of the flag, if it differs from the keyword
+    - `switch`: (value, help) of a flag without an argument
+    - `commas`: the flag takes one comma-separated list instead of being repeated
+    - `shown`: default that `--help` prints, if the stored one means "automatic"
+    - `metavar`, `panel`: for `--help`
     """
     return Field(default, description=help, json_schema_extra={"commands": list(commands), **options})
 

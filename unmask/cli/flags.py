@@ -171,7 +171,7 @@ def _column_map(columns: list[str]) -> dict[str, str]:
 
 
 def only_resume(name: str, run: Path, other_flags: dict[str, Any], settings: dict[str, Any], but: str = "") -> None:
-    """Reject what is given in addition to `--resume`: a resumed run has its recipe."""
+    """Reject flags in addition to `--resume`, because a resumed run uses its own recipe."""
     flags = {setting.keyword: setting.option for setting in settings_of_command(name)}
     if extra := [option for option, value in other_flags.items() if value] + [flags[keyword] for keyword in settings]:
         raise UserError(

@@ -46,7 +46,7 @@ class ExplainTarget:
     tokens: list[Token]
     target: str
     value: ValueFunction
-    num_target_tokens: int = 0  # at the end of the row; they belong to the target and are never masked
+    num_target_tokens: int = 0  # number of tokens at the end of the row that belong to the target and are never masked
     logits_per_row: int = 0  # limits the batch size for generated text
 
 
@@ -185,7 +185,7 @@ def _explain_prediction(
             "the task splits this text into tokens differently than the tokenizer does, so it cannot be explained",
             hint="shorten the text, or remove unusual characters",
         )
-    indices: list[Any] = [(slice(None), *index) for index in selected.indices]  # of every row
+    indices: list[Any] = [(slice(None), *index) for index in selected.indices]  # indices of every row
 
     def value(model: Model, batch: Batch) -> Tensor:
         values = task.forward(model, batch)

@@ -44,7 +44,7 @@ from unmask.model.weights import (
 )
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
-MAX_NEW_PARAMETERS = 10**8  # of heads that are missing in a folder, unless its weights have more
+MAX_NEW_PARAMETERS = 10**8  # maximum for heads that are missing in a folder, unless its weights have more
 GENERATOR = "generator"  # the head that is itself a model, and the name of its folder
 
 
@@ -65,8 +65,8 @@ def save(
     architecture = config.architecture(model.heads)
     class_heads = family.architectures[architecture]
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    tensors: dict[str, Tensor] = {}  # of model.safetensors
-    head_tensors: dict[str, Tensor] = {}  # of heads.safetensors
+    tensors: dict[str, Tensor] = {}  # written to model.safetensors
+    head_tensors: dict[str, Tensor] = {}  # written to heads.safetensors
     for name, value in state.items():
         if name.startswith("heads.") and name.split(".")[1] not in class_heads:
             if name.split(".")[1] != GENERATOR:

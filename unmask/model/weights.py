@@ -46,7 +46,7 @@ OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.in
 # Sizes in config.json up to these limits are accepted even if no tensor has them (rotary positions, shared layers).
 MAX_UNUSED_SIZE, MAX_UNUSED_LAYERS = 10**6, 1000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
-MAX_HEADER_BYTES = 16 << 20  # of a safetensors file: enough for 100,000 tensors
+MAX_HEADER_BYTES = 16 << 20  # maximum header of a safetensors file; enough for 100,000 tensors
 MAX_SHARING = (
     4  # tensors of a pickle may share memory (tied matrices): their total is at most this many times the file size
 )

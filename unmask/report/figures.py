@@ -24,7 +24,7 @@ LIGHT = PAGE, INK, FAINT, GRID, BLUE, ORANGE = "#ffffff", "#1f2933", "#5b6773", 
 DARK = "#161b22", "#e6edf3", "#9aa5b1", "#2b323b", "#58a6ff", "#ff9d5c"
 MAX_LINES_PER_PANEL = 6  # more are not distinguishable
 STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
-STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
+STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # states of a search's trials, with marker and color
 
 
 def save_figure(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:

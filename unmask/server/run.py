@@ -29,7 +29,7 @@ from unmask.server.middleware import RequestMiddleware
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-MAX_CONNECTIONS = 4096  # at a time, including idle ones
+MAX_CONNECTIONS = 4096  # maximum number of open connections, including idle ones
 MAX_HEADER_BYTES = 64 << 10
 KILL_DELAY = 3.0  # seconds after the shutdown timeout until the process is killed
 

@@ -72,7 +72,7 @@ CHINESE_TO_ENGLISH: dict[str, str] = {  # Chinese name, simplified or traditiona
 TEXT_COLUMNS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
 OTHER_COLUMNS = ("class", "labels", "answers", "choices", "spans", "tokens", "positives", "negatives")
 KNOWN_COLUMNS = {*CHINESE_TO_ENGLISH, *CHINESE_TO_ENGLISH.values(), *OTHER_COLUMNS}
-MAX_DEPTH = 3  # of nested objects that are flattened
+MAX_DEPTH = 3  # nested objects are flattened up to this depth
 
 
 class MissingColumn(UserError):

@@ -31,7 +31,7 @@ from unmask.text.readers import File, Kind, Mode, Reading
 from unmask.text.report import Report
 
 SAMPLE_BYTES = 1 << 20  # read to detect columns and document boundaries
-LABELED_SAMPLE_BYTES = 1 << 24  # … of a labeled file, which has to fit into memory anyway
+LABELED_SAMPLE_BYTES = 1 << 24  # the same for a labeled file, which must fit into memory
 STDIN = "<stdin>"
 SUPPORTED = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
 SAMPLE_RECORDS = 200  # read to detect the text column

@@ -19,7 +19,7 @@ from unmask.text.dedupe import HASH_RECORD, exact_duplicates, read_hash_records
 
 HELDOUT, DROPPED, SAMPLED = 1, 2, 4  # bits of a document's plan; HELDOUT not set = trained on
 MAX_RANKED_DOCUMENTS = 10_000
-MAX_DOCUMENT_FRACTION = 0.2  # of the text: the largest single document that may be held out
+MAX_DOCUMENT_FRACTION = 0.2  # a single document may be held out if it is at most this fraction of the text
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Evaluation sets of a pre-training run: held-out text of its own corpus and of each replay corpus, to detect forgetting.
+"""Evaluation sets of a pre-training run: validation text of the run's corpus and of each replay corpus, to detect forgetting.
 
 A run's own loss depends on its masking: rate, unit, replacement of the chosen tokens, and whether rows are sentence pairs.
 Therefore every MLM is also evaluated under one fixed masking (`FIXED`), which is BERT's: 15% of the tokens, of which 80% become
@@ -36,7 +36,7 @@ class EvalSet:
 
 
 def evaluate_all(trainer: Trainer, eval_sets: Sequence[EvalSet]) -> dict[str, Any]:
-    """Return the mean losses of the run's own text, and under its key those of each other evaluation set."""
+    """Return the mean losses on the run's own text, and {key: mean losses} of every other evaluation set."""
     values: dict[str, Any] = {}
     for eval_set in eval_sets:
         means = trainer.evaluate(eval_set.batches, eval_set.objective)
