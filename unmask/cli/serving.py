@@ -114,7 +114,7 @@ def serve(
     # On a machine that is busy with other work, 0 is better.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from unmask.server.limits import Limits
-    from unmask.server.run import Access, free_port, run
+    from unmask.server.run import Access, pick_free_port, run
 
     limits = Limits(
         max_body_bytes=parse_size("--max-body", max_body),
@@ -126,7 +126,7 @@ def serve(
         read_timeout=read_timeout,
     )
     key = find_key(host, api_key, api_key_file)
-    free_port(host, port)  # before models are loaded, which may take long
+    pick_free_port(host, port)  # before models are loaded, which may take long
     loaded = load_models(models, backend, device)
     access = Access(host, port, key, cors_origin or (), allowed_host)
     banner = startup_banner(loaded, keyed=key is not None)
@@ -140,7 +140,7 @@ def parse_size(option: str, text: str) -> int:
     """
     match = re.fullmatch(r"(\d+)\s*(|[KMG]B?|B)", text.strip(), re.IGNORECASE)
     if not match:
-        raise UserError(f"{option} {text}", expected="a number of bytes, or a size such as 512KB or 2MB")
+        raise UserError(f"{option} {text} is not a size", expected="a number of bytes, or a size such as 512KB or 2MB")
     return int(match[1]) << {"K": 10, "M": 20, "G": 30}.get(match[2][:1].upper(), 0)
 
 
