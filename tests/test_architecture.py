@@ -56,7 +56,7 @@ MAY_NAME_TASKS = (
 )  # fmt: skip
 # The same words with another meaning: a command, a column of a file, a key of an answer, the recipe of a demonstration.
 OTHER_MEANING = {
-    "cli/using.py": {"rank"},
+    "cli/searching.py": {"rank"},
     "cli/show/answers.py": {"answer"},
     "inference/filling.py": {"answer"},
     "inference/search.py": {"rank"},

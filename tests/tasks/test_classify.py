@@ -344,7 +344,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
     recipe = make_recipe({"init_from": str(start), "task": task})
     said = run_banner(job := prepare(recipe), Run(tmp_path))
     assert said.startswith(
-        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight, the best model is chosen by macro f1"
+        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight; the best model is selected by macro f1"
     )
     assert job.task.spec.metric() == "macro_f1"
 
