@@ -68,6 +68,8 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
         "unknown sample": (["pretrain", "sample:moovies"], ["moovies", "python-docs"]),
         "bad rate": (["pretrain", some, "--mask-rate", "1.5"], ["mlm.mask_rate", "must be a fraction between 0 and 1", "1.5"]),
         "bad length": (["pretrain", some, "--max-length", "64:0.3,128:0.3"], ["64:0.3", "add up to 1", "--max-length 128"]),
+        "not a number": (["pretrain", some, "--lr=abc"], ["--lr", "'abc' must be a valid number"]),
+        "no recipe file": (["pretrain", some, "--recipe", "no.yaml"], ["no.yaml", "unmask config > recipe.yaml"]),
         "bad device": (["pretrain", some, "--device", "tpu"], ["device", "tpu", "cpu"]),
         "no such device": (["pretrain", some, "--device", "cuda"], ["--device cuda", "finds no such device", "cpu"]),
         "resume and more": (["pretrain", "--resume", "gpt", "--steps=3"], ["--resume", "steps"]),
@@ -99,7 +101,7 @@ def prepared(store: TokenStore, tmp_path_factory: pytest.TempPathFactory):
         "rows too long", "unknown recipe key", "unknown key in a file", "no value", "two budgets", "unknown preset",
         "unknown objective", "unknown shape", "heads", "other family", "not a model", "not a run", "not a store",
         "unknown sample", "no such device", "resume and more", "small model vocabulary", "negative share",
-        "another tokenizer", "preset with from", "span without sentinels", "tokenizer settings with from", "out exists", "bad rate", "bad length", "bad device", "no corpus", "unknown encoding",
+        "another tokenizer", "preset with from", "span without sentinels", "tokenizer settings with from", "out exists", "bad rate", "bad length", "bad device", "not a number", "no recipe file", "no corpus", "unknown encoding",
         "nothing on standard input", "one document and nsp",
     ],
 )  # fmt: skip
