@@ -6,9 +6,9 @@
 |                           | [CLS] the blue sat . [SEP] (10%: random)   | "cat" at position 2         |
 |                           | [CLS] the cat sat . [SEP] (10%: kept)      | "cat" at position 2         |
 
-Special tokens are never selected, and a random token is never a special one. With `mlm.sampling: exact`, a row with n
-ordinary tokens gets rate × n masks, stochastically rounded so that the mean is exact, and at least one. With `bernoulli`, each
-token is selected independently. `mlm.mask_unit` determines which tokens are selected together (`units.py`).
+Special tokens are never selected, and a random token is never a special one. With `mlm.sampling: exact`, rate × n tokens
+of a row with n ordinary tokens are selected, at least one; the number is stochastically rounded, so that its mean is exact. With
+`bernoulli`, each token is selected independently. `mlm.mask_unit` determines which tokens are selected together (`units.py`).
 """
 
 from collections.abc import Sequence

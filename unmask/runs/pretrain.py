@@ -151,7 +151,7 @@ def _describe_plan(setup: TrainingSetup, plan: Plan) -> str:
 
 
 def _init_weights(setup: TrainingSetup, ctx: Context) -> Iterator[str]:
-    """Initialize a new model and yield messages. If the objective does not do it, its embeddings are set from corpus statistics."""
+    """Initialize a new model and yield messages. The embeddings come from corpus statistics, unless the objective sets the weights."""
     messages, recipe = setup.objective.init_model(setup.model), setup.recipe
     yield from messages
     from_corpus = recipe.train.embedding_init == "corpus_statistics" and setup.model.config.encoder == "transformer"
