@@ -62,7 +62,7 @@ OTHER_MEANING = {
     "inference/search.py": {"rank"},
     "labels/formats/conll.py": {"tag"},
     "labels/formats/entity_tables.py": {"tag"},
-    "runs/quickstart.py": {"classify", "unmask.tasks.classify.baseline"},
+    "runs/quickstart.py": {"classify", "unmask.tasks.classify.linear", "unmask.tasks.classify.targets"},
     "text/columns.py": {"answer"},
 }
 # Places that still ask for a task by its name, or read what it has learnt. This list may only shrink.
