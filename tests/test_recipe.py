@@ -207,13 +207,13 @@ def test_several_errors_are_listed_on_separate_lines() -> None:
     message = error_message("train.logging_steps=0", "mlm.mask_rate=[1]", "train.stpes=3").splitlines()
     assert message[0].startswith("unknown recipe key train.stpes (did you mean steps?)")
     assert sorted(message[1:]) == [
-        "recipe key mlm.mask_rate: Input should be a valid string or a valid number (got [1])",
-        "recipe key train.logging_steps: Input should be greater than or equal to 1 (got 0)",
+        "recipe key mlm.mask_rate: must be a valid string or a valid number (got [1])",
+        "recipe key train.logging_steps: must be greater than or equal to 1 (got 0)",
     ]
 
 
 def test_errors_of_list_items_are_on_one_line() -> None:
-    assert error_message("train.betas=[2, 3]") == "recipe key train.betas: Input should be less than 1 (got 2, 3)"
+    assert error_message("train.betas=[2, 3]") == "recipe key train.betas: must be less than 1 (got 2, 3)"
 
 
 def test_errors_of_field_combinations_show_no_dictionary() -> None:
@@ -225,7 +225,7 @@ def test_errors_of_field_combinations_show_no_dictionary() -> None:
 
 def test_value_for_a_section_raises() -> None:
     message = error_message("mlm=3")
-    assert message.startswith("recipe key mlm: a section with the fields mask_rate, mask") and message.endswith(
+    assert message.startswith("recipe key mlm: must be a section with the fields mask_rate, mask") and message.endswith(
         "(got 3)"
     )
 

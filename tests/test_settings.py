@@ -53,7 +53,7 @@ rejected = CliRunner().invoke(app, ["pretrain", "corpus.txt", "--ripeness", "0"]
 print(json.dumps({
     "package": unmask.__file__,
     "flags": [command for command, text in flags.items() if re.search(r"--ripeness +N +Days until it is sweet", text)],
-    "given": "recipe key train.ripeness: Input should be greater than or equal to 1 (got 0)" in rejected,
+    "given": "recipe key train.ripeness: must be greater than or equal to 1 (got 0)" in rejected,
     "signatures": [n for n in ("pretrain", "finetune", "tune", "dry_run") if "ripeness" in inspect.signature(getattr(unmask, n)).parameters],
     "keyword": unmask.api.make_recipe("corpus.txt", ripeness=8).train.ripeness,
     "set": Recipe.build({}, ["train.ripeness=6"]).train.ripeness,
@@ -160,8 +160,8 @@ def test_third_party_task_has_settings(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("task.sort.dept=5", "unknown recipe key task.sort.dept (did you mean depth?)"),
-        ("task.sort.depth=0", "recipe key task.sort.depth: Input should be greater than or equal to 1 (got 0)"),
-        ("task.sort=3", "recipe key task.sort: a section with the fields depth, way (got 3)"),
+        ("task.sort.depth=0", "recipe key task.sort.depth: must be greater than or equal to 1 (got 0)"),
+        ("task.sort=3", "recipe key task.sort: must be a section with the fields depth, way (got 3)"),
         ("task.plain.depth=5", "unknown recipe key task.plain (did you mean pooling?)"),
         ("task.sorts.depth=5", "unknown recipe key task.sorts; expected one of name, train"),
         ("task.lenght=5", "unknown recipe key task.lenght (did you mean max_length?)"),

@@ -212,7 +212,7 @@ def test_setting_is_applied_and_saved_with_the_model(trained: Trained, tmp_path:
     (tmp_path / "model" / "unmask.json").write_text(json.dumps(about))
     answers = [unmask.predict(path, [MESSAGE])[0] for path in (trained.run.model, tmp_path / "model")]
     assert [a["urgency"] for a in answers] == ["urgent", "later"]
-    with pytest.raises(UserError, match=r"task\.urgency\.threshold: Input should be less than or equal to 1"):
+    with pytest.raises(UserError, match=r"task\.urgency\.threshold: must be less than or equal to 1"):
         unmask.finetune(trained.start, train=trained.train, overrides=["task.urgency.threshold=2"])
 
 
@@ -322,7 +322,7 @@ def test_names_are_unknown_without_the_package(site: Path, monkeypatch: pytest.M
         reload_entry_points()
         for kind, name in ((TASKS, "wait"), (OBJECTIVES, "parity"), (FORMATS, "bars"), (HEADS, "dial")):
             assert name not in kind
-        with pytest.raises(UserError, match="Input should be 'muon' or 'adamw'"):
+        with pytest.raises(UserError, match="must be 'muon' or 'adamw'"):
             Recipe.build({"train": {"optimizer": "signs"}})
         with pytest.raises(UserError, match="unknown preset 'extra-tiny'"):
             preset("extra-tiny")

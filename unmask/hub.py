@@ -114,8 +114,11 @@ def _missing(name: str) -> NoReturn:
         siblings = [sibling.name for sibling in path.parent.iterdir()]
     except (OSError, ValueError):  # missing, not readable, or not a valid path
         siblings = []
-    hint = f"ls {quote(path.parent)}" if siblings else None
-    raise UserError(f"no such file or folder: {name}{nearest(path.name, siblings)}", expected=VALID, hint=hint)
+    raise UserError(
+        f"no such file or folder: {name}{nearest(path.name, siblings)}",
+        expected=VALID,
+        hint="pass the folder of a run, or a model of the hub such as google-bert/bert-base-uncased",
+    )
 
 
 def _reason(error: Exception) -> str:

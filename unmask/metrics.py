@@ -17,6 +17,14 @@ from typing import Any, Literal, TypeGuard
 from unmask.registry import Registry
 
 
+def format_count(count: int, noun: str) -> str:
+    """
+    >>> format_count(1, "record"), format_count(1200, "record")
+    ('1 record', '1,200 records')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     name: str
@@ -56,7 +64,7 @@ METRICS = {
         *map(_fraction, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
         *map(_fraction, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
         Metric("raw_text_f1", 0.0, 1.0, percent=True, headline=True, note=RAW_TEXT),
-        _fraction("mean"),  # of the scores of a multi-task run
+        _fraction("mean"),  # mean of the scores of a multi-task run
         *(Metric(name, -1.0, 1.0) for name in ("mcc", "pearson", "spearman")),
         Metric("r2", high=1.0),
         *(Metric(name, 0.0, higher_is_better=False) for name in ("mae", "rmse")),

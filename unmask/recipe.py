@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from unmask.errors import UserError
-from unmask.files import check_recipe, read_yaml, write_text
+from unmask.files import check_recipe, path_exists, read_yaml, write_text
 from unmask.renamed import upgrade
 from unmask.sections import (
     BUDGETS,
@@ -91,6 +91,8 @@ class Recipe(Section):
     @classmethod
     def read(cls, path: str | Path) -> dict[str, Any]:
         """Read the values of a recipe file; keys of version 0.1 get today's names."""
+        if not path_exists(Path(path)):
+            raise UserError(f"no such recipe file: {path}", expected="a YAML file", hint="unmask config > recipe.yaml")
         values = read_yaml(path) or {}
         if not isinstance(values, dict):
             raise UserError(f"the recipe {path} is not a mapping", expected="section: {field: value}")

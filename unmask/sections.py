@@ -143,7 +143,7 @@ class MLMRecipe(Section):
         except ValueError:
             ends = []
         if len(ends) not in (1, 2) or not all(0 < x < 1 for x in ends):
-            raise ValueError("a fraction between 0 and 1, or START:END")
+            raise ValueError("must be a fraction between 0 and 1, or START:END")
         return value
 
 
@@ -185,9 +185,11 @@ class DenoiseRecipe(Section):
     def _check_noise(cls, value: str) -> str:
         names = value.split("+")
         if not set(names) <= set(NOISE) or len(set(names)) < len(names):
-            raise ValueError(f"one or more of {', '.join(NOISE)}, joined by +")
+            raise ValueError(f"must be one or more of {', '.join(NOISE)}, joined by +")
         if {"infill", "delete"} <= set(names):
-            raise ValueError("infill or delete, not both: both remove tokens, and mask_rate applies to one of them")
+            raise ValueError(
+                "must not contain both infill and delete: both remove tokens, and mask_rate applies to one of them"
+            )
         return value
 
 

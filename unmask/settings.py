@@ -50,10 +50,14 @@ class Section(BaseModel):
 def setting(default: Any, help: str, commands: Sequence[str] = (), **options: Any) -> Any:
     """Declare a field of a section: its default, its help text and the commands that have a flag for it.
 
-    `options` are the other fields of `Setting`: `keyword` is the name in Python and on the command line, if the field's name is ambiguous
-    there (`tokenizer.type` is `tokenizer_type`); `flag` if the flag is not named after the keyword; `switch` for a flag without a value:
-    the value it stands for, and its help; `commas` for a list that is one comma-separated argument instead of a repeated flag; `shown` is
-    the default that `--help` prints, if the stored one means "automatic"; `metavar` and `panel` are for `--help` too.
+    `options` are the other fields of `Setting`:
+
+    - `keyword`: name in Python and on the command line, if the field's name is ambiguous (`tokenizer.type` is `tokenizer_type`)
+    - `flag`: name of the flag, if it differs from the keyword
+    - `switch`: (value, help) of a flag without an argument
+    - `commas`: the flag takes one comma-separated list instead of being repeated
+    - `shown`: default that `--help` prints, if the stored one means "automatic"
+    - `metavar`, `panel`: for `--help`
     """
     return Field(default, description=help, json_schema_extra={"commands": list(commands), **options})
 
@@ -84,7 +88,7 @@ class Setting:
 
     @property
     def stands_for(self) -> str:
-        """What a default such as 0 or `auto` stands for, if the help does not explain it."""
+        """Return the meaning of a default such as 0 or `auto`, if the help does not explain it."""
         default = self.field.default
         return self.shown if default in (0, "auto", "", []) and f"{default}: " not in self.help else ""
 
@@ -217,13 +221,16 @@ def format_validation_error(error: ValidationError, root: type[Section]) -> str:
                 known = similar or f"; expected one of {', '.join(valid)}"
                 unknown.append(f"unknown recipe key {key}{known}")
             continue
-        message, value = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
+        message, value = (
+            problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1),
+            f"{problem['input']!r:.80}",
+        )
         if model and kind == "value_error":  # concerns several fields, and the message names them
             value = ""
         elif model:
-            message = f"a section with the fields {', '.join(model.model_fields)}"
+            message = f"must be a section with the fields {', '.join(model.model_fields)}"
         messages, values = invalid.setdefault(key, ([], []))
-        short = message.removeprefix("Input should be ")
+        short = message.removeprefix("must be ")
         if message not in messages and short not in messages:
             messages.append(short if messages else message)
         if value and value not in values:

@@ -46,7 +46,7 @@ def chromium(page: Path, folder: Path, *flags: str) -> str:
 def test_page_describes_the_training_run(report: Path, tmp_path: Path) -> None:
     page = chromium(report, tmp_path, "--dump-dom")
     text = re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]+>", " ", page, flags=re.S)
-    for words in ("bert-tiny", "held-out", "12", "unmask fill", "unigram entropy", "perplexity"):
+    for words in ("bert-tiny", "validation", "12", "unmask fill", "unigram entropy", "perplexity"):
         assert words in text.lower() or words in text, words
 
 

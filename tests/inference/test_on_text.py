@@ -81,7 +81,7 @@ def test_info_and_report_show_the_mlm_loss(runs: dict[str, Run], capsys: pytest.
     assert last["loss"] == pytest.approx(last["mlm"] + last["nsp"])
     assert last["perplexity"] == pytest.approx(math.exp(last["mlm"]))
     lines = dict(facts(unmask.info(run.path)))
-    assert lines["held-out"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
+    assert lines["validation"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
     assert lines["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15%" in lines["fixed masking"]
     html = (run.path / "report.html").read_text()
     assert "<th>MLM loss</th>" in html and "MLM loss, fixed masking" in html and f"{last['fixed']['mlm']:.3f}" in html

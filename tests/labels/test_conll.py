@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from unmask.errors import UserError
-from unmask.labels.records import Finding, Record, open_source
+from unmask.labels.formats.conll import is_conllu
+from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.tasks.tag.task import Tag
@@ -95,6 +96,9 @@ UNIVERSAL = """# newdoc id = x
 """
 
 
+UNIVERSAL_WORD = "\t".join(["1", "Do", "do", "AUX", "VB", "_", "2", "aux", "_", "_"])
+
+
 def test_universal_dependencies(tmp_path: Path) -> None:
     records, findings = read(tmp_path / "a.conllu", UNIVERSAL)
     (record,) = records
@@ -108,6 +112,12 @@ def test_universal_dependencies(tmp_path: Path) -> None:
     wrong = UNIVERSAL.replace("# text = Don't", "# text = Do not").replace("3\tsell\tsell\tVERB", "3\tsell\tVERB")
     records, findings = read(tmp_path / "c.conllu", wrong)
     assert line_and_kind(findings) == [("7", "columns"), ("5", "text")] and [f.error for f in findings] == [True, False]
+
+
+def test_a_compressed_conllu_file_is_recognized_by_its_suffix() -> None:
+    lines = [UNIVERSAL_WORD, *["a line that is damaged"] * 9]
+    sources = [Source(path, "text", lines=list(enumerate(lines, 1))) for path in ("a.conllu", "a.conllu.gz", "a.txt")]
+    assert [is_conllu(source) for source in sources] == [True, True, False]
 
 
 def test_column_errors_are_reported(tmp_path: Path) -> None:

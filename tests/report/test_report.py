@@ -200,7 +200,7 @@ def test_best_is_the_lowest_loss_not_the_last(tmp_path):
     log.close()
     s = report.summary(run)
     assert (s["evaluation"]["best"]["step"], s["evaluation"]["last"]["step"]) == (30, 31)
-    assert "(step 30)" in dict(report.facts(s))["best held-out"]
+    assert "(step 30)" in dict(report.facts(s))["best validation"]
 
 
 def test_token_count_is_correct_if_only_every_tenth_step_is_logged(tmp_path):
@@ -241,9 +241,9 @@ def test_summary_before_the_first_step(tmp_path):
     s = report.summary(run)
     assert (s["state"], s["steps"]["done"], s["tokens"], s["evaluation"]["last"]) == ("interrupted", 0, 0, None)
     assert Image.open(curves(run)).size[0] > 1000
-    assert "No held-out evaluation was made." in page(run).text
+    assert "No validation was done: the run has no validation text." in page(run).text
     run.model.mkdir()
-    assert "No held-out evaluation was made." in card_of(run)
+    assert "No validation was done: the run has no validation text." in card_of(run)
 
 
 def test_truncated_last_log_line_is_ignored(tmp_path):
@@ -300,14 +300,14 @@ def test_curves_show_losses_entropy_and_schedules(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
     axes = {ax.get_title(loc="left"): ax for ax in plot_pretraining(run.events(), ENTROPY, STEPS).axes}
     loss = axes["Masked-token loss"]
-    eval_line = next(line for line in loss.lines if "held-out" in line.get_label())
+    eval_line = next(line for line in loss.lines if "validation" in line.get_label())
     assert list(eval_line.get_xdata()) == [0, 10, 20, 30, 40]
     assert eval_line.get_ydata()[0] == 9.0  # the MLM term alone, not 9.69
     assert any(set(line.get_ydata()) == {ENTROPY} for line in loss.lines)
     assert any("6.43" in text.get_text() for text in loss.texts)
     assert loss.get_ylim()[0] < min(eval_line.get_ydata())
     assert loss.get_ylim()[1] > 9
-    assert [t.get_text() for t in axes["Held-out accuracy"].get_legend().get_texts()] == ["MLM", "NSP"]
+    assert [t.get_text() for t in axes["Validation accuracy"].get_legend().get_texts()] == ["MLM", "NSP"]
     assert [t.get_text() for t in axes["Schedules"].texts] == ["32 tokens per row", "64"]
     assert len(axes["Gradient norm"].lines) == len(axes["Speed"].lines) == 2
     assert all(ax.get_xlabel() and ax.get_ylabel() for ax in axes.values())
@@ -337,7 +337,7 @@ def test_report_contains_the_metrics(tmp_path):
         "6.43",
         "19,600",
         "96 of 20,096 documents, dropped",
-        "3 of 41 held-out documents are near duplicates of a training document",
+        "3 of 41 validation documents are near duplicates of a training document",
         "14 bytes that are invalid in the file's encoding",
         "the [MASK] of 州",
         "37.5%",
@@ -384,7 +384,7 @@ def test_report_of_a_real_store(tmp_path):
     assert s["data"]["train"]["tokens"] == len(store.train.tokens)
     assert s["data"]["unigram_entropy"] == store.meta["unigram_entropy"] > 0
     lines = dict(report.facts(s))
-    assert f"{len(store.heldout.documents) - 1} documents" in lines["held out"]
+    assert f"{len(store.heldout.documents) - 1} documents" in lines["validation text"]
     assert lines["duplicates"]
     assert "control characters removed" in page(run).text
     card = card_of(run)

@@ -65,7 +65,13 @@ def test_command_line_prints_text_and_json(start: Path, here: Path) -> None:
     ]
     shown = CliRunner().invoke(app, [*words, "--dry-run"])
     assert shown.exit_code == 0, shown.output
-    for text in ("classify (text ← text, label ← label)", "81 train, 9 dev", "pos", "7 of 16 rows", "for 2 seeds"):
+    for text in (
+        "classify (text ← text, label ← label)",
+        "81 train, 9 dev",
+        "pos",
+        "7 with 16 rows each",
+        "for 2 seeds",
+    ):
         assert text in shown.stdout, text
     assert "the baselines" in shown.stdout and "nothing was written" in shown.stdout and "warning" in shown.stdout
     json_result = CliRunner().invoke(app, [*words, "--dry-run", "--json"])

@@ -124,6 +124,16 @@ def test_errors_are_reported_with_their_line(bad: dict[str, Any], message: str, 
     assert all(f.location.endswith(":2") for f in findings) and len(records) == 3
 
 
+def test_letters_are_suggested_only_if_there_are_enough(tmp_path: Path) -> None:
+    for count, hint in (
+        (3, "use 0 to 2, A to C, or the text of a choice"),
+        (30, "use 0 to 29, or the text of a choice"),
+    ):
+        row = ROW | {"choices": [f"number {n}" for n in range(count)], "label": 99}
+        _, (finding,) = read(tmp_path / f"{count}.jsonl", json.dumps(row))
+        assert finding.hint == hint
+
+
 def test_other_tables_are_not_recognized(tmp_path: Path) -> None:
     for name, text in {
         "a.csv": "text,label\nx,1\n",

@@ -356,7 +356,7 @@ def test_run_reports_the_columns_and_problem_type_it_inferred(start: Path, tmp_p
     recipe = make_recipe({"init_from": str(start), "task": task})
     banner = run_banner(job := prepare(recipe), Run(tmp_path))
     assert banner.startswith(
-        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight, the best model is chosen by macro f1"
+        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels have more weight; the best model is selected by macro f1"
     )
     assert job.task.spec.metric() == "macro_f1"
 

@@ -335,7 +335,7 @@ def test_large_vocabularies_use_four_bytes_per_token(tokenizers):
 def plan_of(tmp_path: Path, texts: list[str], heldout: float) -> tuple[scan.SplitPlan, list[int]]:
     (tmp_path / "scan").write_bytes(b"".join(map(hash_record, texts)))
     plan = scan.make_split_plan(tmp_path / "scan", tmp_path / "plan", True, heldout, 0)
-    return plan, [bits for bits, _ in scan.decisions(tmp_path / "scan", tmp_path / "plan")]
+    return plan, [bits for bits, _ in scan.read_decisions(tmp_path / "scan", tmp_path / "plan")]
 
 
 def heldout_ids(bits: list[int]) -> list[int]:

@@ -168,7 +168,7 @@ def test_continued_model_with_new_words_loads_in_transformers_with_equal_ids(
     assert expected["extension"]["added"] == 4
     run = unmask.pretrain(texts / "domain.txt", out=tmp_path / "run", console=Console(), **short)
     output = capsys.readouterr().err
-    assert "4 words added" in output and "tokens per word on held-out text" in output and "most useful: " in output
+    assert "4 words added" in output and "tokens per word on validation text" in output and "most useful: " in output
     theirs, loading_info = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
     assert not loading_info["missing_keys"] and not loading_info["unexpected_keys"]
     ours, old = Tokenizer.load(run.model), Tokenizer.load(general)

@@ -135,9 +135,9 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
     done = subprocess.run(
         [sys.executable, "-m", "unmask", "info", str(run.path)], capture_output=True, text=True, check=True
     )
-    assert f"held-out of {store.path.name}" in done.stdout and "at step 0" in done.stdout
+    assert f"validation of {store.path.name}" in done.stdout and "at step 0" in done.stdout
     labels = [text.get_text() for text in plot_pretraining(run.events(), 5.0, 4).axes[0].get_legend().get_texts()]
-    assert any("held-out of store" in label for label in labels)
+    assert any("validation of store" in label for label in labels)
     assert f"loss on {store.path.name}" in (run.path / "report.html").read_text()
 
 

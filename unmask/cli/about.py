@@ -16,8 +16,8 @@ def presets(as_json: Json = False) -> None:
     from unmask.cli.show.about import presets_table
     from unmask.model.config import describe_presets
 
-    found = describe_presets()
-    return print_json(found) if as_json else write(*presets_table(found))
+    catalog = describe_presets()
+    return print_json(catalog) if as_json else write(*presets_table(catalog))
 
 
 @command(
@@ -50,8 +50,8 @@ def env(as_json: Json = False) -> None:
     from unmask.cli.show.tables import print_facts
     from unmask.train.run import environment
 
-    found = environment()
-    return print_json(found) if as_json else print_facts(env_facts(found))
+    result = environment()
+    return print_json(result) if as_json else print_facts(env_facts(result))
 
 
 @command("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
@@ -64,8 +64,8 @@ def info(
     from unmask.report import facts
     from unmask.train.run_files import explain_damage
 
-    found = unmask.info(run)
+    summary = unmask.info(run)
     if as_json:
-        return print_json(found)
+        return print_json(summary)
     with explain_damage(run):
-        print_facts(description_lines(found) if found.get("kind") == "model" else facts(found))
+        print_facts(description_lines(summary) if summary.get("kind") == "model" else facts(summary))

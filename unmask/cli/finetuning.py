@@ -60,8 +60,8 @@ def finetune(
 
     console = Console(quiet=quiet or as_json)
     if resume:
-        own = {model: model, "--recipe": recipe, "--set": overrides, "--out": out, "--dry-run": dry_run}
-        only_resume("finetune", resume, own, settings)
+        other_flags = {model: model, "--recipe": recipe, "--set": overrides, "--out": out, "--dry-run": dry_run}
+        only_resume("finetune", resume, other_flags, settings)
         run = unmask.resume(resume, console=console)
     elif dry_run:
         expected = unmask.dry_run_finetune(model, recipe=recipe, overrides=overrides or (), console=console, **settings)
@@ -101,9 +101,9 @@ def doctor(
     """
     from unmask.cli.show.tables import findings
 
-    found = unmask.doctor(file or (), model=model, overrides=overrides or (), **settings)
-    print_json(found) if as_json else findings(found)
-    if found["errors"]:
+    report = unmask.doctor(file or (), model=model, overrides=overrides or (), **settings)
+    print_json(report) if as_json else findings(report)
+    if report["errors"]:
         raise typer.Exit(2)
 
 
@@ -203,12 +203,12 @@ def predict(
 
     check_out(out)
     loaded = unmask.load(model, device, backend, batch_size)
-    given: Any = list(text)
+    inputs: Any = list(text)
     if text == ["-"]:
-        given = sys.stdin
+        inputs = sys.stdin
     elif len(text) > 1 and predicate is None and loaded.require_task().spec.num_inputs[1] != 1:
-        given = [tuple(text)]  # the inputs of one record; else several texts
-    answers = unmask.predict(loaded, given, predicate=predicate, console=Console(quiet=as_json), **settings)
+        inputs = [tuple(text)]  # the inputs of one record; else several texts
+    answers = unmask.predict(loaded, inputs, predicate=predicate, console=Console(quiet=as_json), **settings)
     if out is not None:
         return write_answers(answers, out)
     return print_json(answers) if as_json else print_answers(answers, loaded.require_task().spec)
@@ -252,8 +252,8 @@ def tune(
 
     console = Console(quiet=quiet or as_json)
     if resume:
-        own = {model: model, "--minutes": minutes, "--params": params, "--recipe": recipe, "--set": overrides}
-        only_resume("tune", resume, own | {"--out": out}, settings, "but --trials ")
+        other_flags = {model: model, "--minutes": minutes, "--params": params, "--recipe": recipe, "--set": overrides}
+        only_resume("tune", resume, other_flags | {"--out": out}, settings, "but --trials ")
         run = resume_tune(resume, trials=trials, console=console)
     else:
         run = unmask.tune(

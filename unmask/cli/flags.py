@@ -88,10 +88,10 @@ def settings_of_command(name: str) -> "list[Setting]":
     from unmask.recipe import Recipe
     from unmask.settings import settings_of
 
-    found = [s for s in settings_of(Recipe) if name in s.commands]
-    for setting in found:
+    settings = [s for s in settings_of(Recipe) if name in s.commands]
+    for setting in settings:
         assert setting.panel in PANELS, f"{setting.path} has a flag and no panel; expected one of {', '.join(PANELS)}"
-    return sorted(found, key=lambda s: PANELS.index(s.panel))
+    return sorted(settings, key=lambda s: PANELS.index(s.panel))
 
 
 def _with_flags(function: Callable, name: str) -> Callable:
@@ -113,44 +113,46 @@ def _with_flags(function: Callable, name: str) -> Callable:
 
 def _flag(setting: "Setting") -> inspect.Parameter:
     """Build a flag whose default is None, or False for a switch."""
-    kind, *others = (kind for kind in setting.kinds if kind is not NoneType)
-    takes: Any = kind if kind in (int, float) and not others else str
-    metavar: str | None = setting.metavar or {int: "N", float: "NUMBER"}.get(takes, "TEXT")
+    kind, *other_kinds = (kind for kind in setting.kinds if kind is not NoneType)
+    flag_type: Any = kind if kind in (int, float) and not other_kinds else str
+    metavar: str | None = setting.metavar or {int: "N", float: "NUMBER"}.get(flag_type, "TEXT")
     if setting.switch or kind is bool:
-        takes, metavar = bool, None
-    elif get_origin(kind) is Literal and not others:
-        takes, metavar = kind, None
+        flag_type, metavar = bool, None
+    elif get_origin(kind) is Literal and not other_kinds:
+        flag_type, metavar = kind, None
     elif get_origin(kind) in (list, dict) and not setting.commas:
-        takes = list[str]
+        flag_type = list[str]
     help = setting.switch[1] if setting.switch else setting.help
     default = setting.field.default
-    shown: Any = setting.shown or (str(default) if default and not isinstance(default, list | dict | bool) else False)
+    default_text: Any = setting.shown or (
+        str(default) if default and not isinstance(default, list | dict | bool) else False
+    )
     option = typer.Option(
         setting.option,
         help=help,
         metavar=metavar,
         rich_help_panel=setting.panel,
-        show_default=False if takes is bool else shown,
+        show_default=False if flag_type is bool else default_text,
     )
     return inspect.Parameter(
         setting.keyword,
         inspect.Parameter.KEYWORD_ONLY,
-        default=False if takes is bool else None,
-        annotation=Annotated[takes if takes is bool else takes | None, option],
+        default=False if flag_type is bool else None,
+        annotation=Annotated[flag_type if flag_type is bool else flag_type | None, option],
     )
 
 
 def _keywords(name: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the given flags as keyword arguments of the Python function."""
-    found = {}
+    keywords = {}
     for setting in settings_of_command(name):
         value = values[setting.keyword]
         if value is None or value is False or value == []:
             continue
         if get_origin(setting.field.annotation) is dict:
             value = _column_map(value)
-        found[setting.keyword] = setting.switch[0] if setting.switch else value
-    return found
+        keywords[setting.keyword] = setting.switch[0] if setting.switch else value
+    return keywords
 
 
 def _column_map(columns: list[str]) -> dict[str, str]:
@@ -168,10 +170,10 @@ def _column_map(columns: list[str]) -> dict[str, str]:
     return {role: name for role, _, name in pairs}
 
 
-def only_resume(name: str, run: Path, own: dict[str, Any], settings: dict[str, Any], but: str = "") -> None:
-    """Reject what is given in addition to `--resume`: a resumed run has its recipe."""
+def only_resume(name: str, run: Path, other_flags: dict[str, Any], settings: dict[str, Any], but: str = "") -> None:
+    """Reject flags in addition to `--resume`, because a resumed run uses its own recipe."""
     flags = {setting.keyword: setting.option for setting in settings_of_command(name)}
-    if extra := [option for option, value in own.items() if value] + [flags[keyword] for keyword in settings]:
+    if extra := [option for option, value in other_flags.items() if value] + [flags[keyword] for keyword in settings]:
         raise UserError(
             f"{', '.join(extra)} cannot be combined with --resume, which takes all settings {but}from the run",
             hint=command(f"unmask {name} --resume", run),

@@ -5,6 +5,7 @@ switch has no type, an argument is `MODEL`, and a default is `0.02`.
 """
 
 import shlex
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -18,10 +19,14 @@ class HelpCommand(TyperCommand):
     """A command with readable parameters in its help, and errors without the name of a Python exception."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = [word for argument in args for word in argument.split("=", 1)]
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.replace("Value error, ", "")
+            message = error.message.replace("Value error, ", "").partition(", unable to parse")[0]
+            options = error.param.opts if error.param else []
+            value = next((repr(value) for option, value in pairwise(words) if option in options), "it")
+            error.message = message.replace("Input should be", f"{value} must be")
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:

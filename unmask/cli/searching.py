@@ -53,20 +53,20 @@ def search(
     """Search passages: BM25, embeddings, re-ranking."""
     console = Console(quiet=quiet or as_json)
     first, second = (name and unmask.load(name, device, batch_size=batch_size) for name in (embedder, reranker))
-    found = unmask.search(
+    results = unmask.search(
         passages, query, embedder=first, reranker=second, bm25=bm25, top_k=top_k, queries=queries, qrels=qrels,
         save_run=save_run, console=console, **settings,
     )  # fmt: skip
     if as_json:
-        return print_json(found)
-    if isinstance(found, dict):
+        return print_json(results)
+    if isinstance(results, dict):
         from unmask.cli.show.tables import scores
 
         if qrels:
-            scores(found)
+            scores(results)
         return write(save_run) if save_run else None
-    if not found:
+    if not results:
         console.say("no passage contains a word of the query")
-    for hit in found:
+    for hit in results:
         text = " ".join(hit["text"].split())
         write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")

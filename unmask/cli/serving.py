@@ -114,7 +114,7 @@ def serve(
     # On a machine that is busy with other work, 0 is better.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from unmask.server.limits import Limits
-    from unmask.server.run import Access, free_port, run
+    from unmask.server.run import Access, pick_free_port, run
 
     limits = Limits(
         max_body_bytes=parse_size("--max-body", max_body),
@@ -126,7 +126,7 @@ def serve(
         read_timeout=read_timeout,
     )
     key = find_key(host, api_key, api_key_file)
-    free_port(host, port)  # before models are loaded, which may take long
+    pick_free_port(host, port)  # before models are loaded, which may take long
     loaded = load_models(models, backend, device)
     access = Access(host, port, key, cors_origin or (), allowed_host)
     banner = startup_banner(loaded, keyed=key is not None)
@@ -138,10 +138,10 @@ def parse_size(option: str, text: str) -> int:
     >>> parse_size("--max-body", "2MB"), parse_size("--max-body", "512kB"), parse_size("--max-body", "1000")
     (2097152, 524288, 1000)
     """
-    found = re.fullmatch(r"(\d+)\s*(|[KMG]B?|B)", text.strip(), re.IGNORECASE)
-    if not found:
-        raise UserError(f"{option} {text}", expected="a number of bytes, or a size such as 512KB or 2MB")
-    return int(found[1]) << {"K": 10, "M": 20, "G": 30}.get(found[2][:1].upper(), 0)
+    match = re.fullmatch(r"(\d+)\s*(|[KMG]B?|B)", text.strip(), re.IGNORECASE)
+    if not match:
+        raise UserError(f"{option} {text} is not a size", expected="a number of bytes, or a size such as 512KB or 2MB")
+    return int(match[1]) << {"K": 10, "M": 20, "G": 30}.get(match[2][:1].upper(), 0)
 
 
 def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
@@ -153,9 +153,9 @@ def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
         raise UserError("both --api-key and --api-key-file were given", hint="remove --api-key")
     key = read_key(file) if file is not None else flag if flag is not None else environment
     if key is not None and (not key or not key.isascii() or not key.isprintable() or " " in key):
-        got = "an API key with spaces or non-ASCII characters" if key else "an empty API key"
+        problem = "an API key with spaces or non-ASCII characters" if key else "an empty API key"
         raise UserError(
-            got, expected="printable ASCII characters without spaces", hint=f"export {KEY}=$(openssl rand -hex 16)"
+            problem, expected="printable ASCII characters without spaces", hint=f"export {KEY}=$(openssl rand -hex 16)"
         )
     if flag is not None:
         Console().warn(
@@ -189,11 +189,11 @@ def require_server_extras() -> None:
         raise UserError(f"the server needs {', '.join(missing)}", hint="pip install 'unmask[serve]'")
 
 
-def load_models(given: Sequence[str], backend: str = "auto", device: str = "auto") -> "dict[str, Predictor]":
-    """Load NAME=FOLDER or FOLDER each; the default name is that of the folder or its run."""
+def load_models(arguments: Sequence[str], backend: str = "auto", device: str = "auto") -> "dict[str, Predictor]":
+    """Load the models of arguments NAME=FOLDER or FOLDER. The default name is that of the folder or its run."""
     named: dict[str, str] = {}
-    for each in given:
-        name, path = split_name(each)
+    for argument in arguments:
+        name, path = split_name(argument)
         if name in named:
             raise UserError(f"two models are called {name}", hint=f"{name}-2={path}")
         named[name] = path
@@ -205,18 +205,18 @@ def load_models(given: Sequence[str], backend: str = "auto", device: str = "auto
     return loaded
 
 
-def split_name(given: str) -> tuple[str, str]:
+def split_name(argument: str) -> tuple[str, str]:
     """
     >>> split_name("film=runs/finetune/classify-1"), split_name("runs/docs/model"), split_name("owner/bert@v1")
     (('film', 'runs/finetune/classify-1'), ('docs', 'runs/docs/model'), ('bert', 'owner/bert@v1'))
     """
-    name, sign, path = given.partition("=")
-    if not sign or Path(given).exists():
-        path = given
-        parts = [part for part in Path(without_revision(given)).expanduser().absolute().parts if part != "model"]
+    name, sign, path = argument.partition("=")
+    if not sign or Path(argument).exists():
+        path = argument
+        parts = [part for part in Path(without_revision(argument)).expanduser().absolute().parts if part != "model"]
         name = parts[-1]
     if not path or not name or any(not (c.isalnum() or c in "._-") for c in name):
-        raise UserError(f"no model name in {given!r}", expected="letters, digits, . _ -", hint=f"NAME={path}")
+        raise UserError(f"no model name in {argument!r}", expected="letters, digits, . _ -", hint=f"NAME={path}")
     return name, path
 
 
@@ -267,17 +267,17 @@ def studio(
     from unmask.server.run import Access, run
     from unmask.server.studio.runs import Runs
 
-    found = Runs(runs)
+    run_list = Runs(runs)
     key = find_key(host, api_key, api_key_file)
-    loaded = load_models(models or found.models(last), backend, device)
+    loaded = load_models(models or run_list.models(last), backend, device)
 
     def ready(url: str) -> None:
-        write(f"unmask studio shows {found.root} at {url}")
+        write(f"unmask studio shows {run_list.root} at {url}")
         write(f"  models: {', '.join(loaded) or 'none yet; unmask studio RUNS MODEL opens one'}\n  Ctrl-C stops")
         if show:
             typer.launch(url)
 
-    run(loaded, Access(host, port, key), runs=found.root, shutdown_timeout=STUDIO_SHUTDOWN_TIMEOUT, on_ready=ready)
+    run(loaded, Access(host, port, key), runs=run_list.root, shutdown_timeout=STUDIO_SHUTDOWN_TIMEOUT, on_ready=ready)
 
 
 @command(
@@ -317,10 +317,10 @@ def export(
 
     The export is compared with the PyTorch model and discarded if the outputs differ.
     """
-    from unmask.cli.show.export import lines
+    from unmask.cli.show.export import export_lines
 
-    found = unmask.export(
+    result = unmask.export(
         model, format=format, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
         console=Console(quiet=as_json), **settings,
     )  # fmt: skip
-    return print_json(found) if as_json else write(*lines(found))
+    return print_json(result) if as_json else write(*export_lines(result))

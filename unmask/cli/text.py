@@ -28,8 +28,8 @@ def samples(as_json: Json = False) -> None:
     """List sample corpora, available as pip packages."""
     from unmask.cli.show.tables import samples_table
 
-    found = unmask.samples()
-    return print_json(found) if as_json else samples_table(found)
+    listed = unmask.samples()
+    return print_json(listed) if as_json else samples_table(listed)
 
 
 @TOKENIZER.command("train", cls=RecipeCommand)
@@ -77,7 +77,7 @@ def tokenizer_show(
     ids = t.encode(text)
     if as_json:
         return print_json({"tokens": [t.token(i) for i in ids], "ids": ids})
-    write(" ".join(t.token(i) for i in ids))
+    write(" | ".join(t.token(i) for i in ids))
 
 
 @command(

@@ -69,10 +69,10 @@ def fill(
     from unmask.cli.show.render import fills_table
 
     words = None if candidates is None else [word for word in split_commas(candidates) or [] if word]
-    found = unmask.load(model, device, backend, batch_size).fill(
+    results = unmask.load(model, device, backend, batch_size).fill(
         text, top_k, num_beams=num_beams, max_subwords=max_subwords, candidates=words, overflow=overflow
     )
-    return print_json(found[0] if len(found) == 1 else found) if as_json else write(fills_table(found))
+    return print_json(results[0] if len(results) == 1 else results) if as_json else write(fills_table(results))
 
 
 @command(
@@ -190,8 +190,8 @@ def score(
     if minimal_pairs:
         pairs = loaded.minimal_pairs(minimal_pairs, method)
         return print_json(pairs) if as_json else write(pairs_table(pairs))
-    found = loaded.score(texts, method, overflow)
-    return print_json(found[0] if len(found) == 1 else found) if as_json else write(*map(score_table, found))
+    scores = loaded.score(texts, method, overflow)
+    return print_json(scores[0] if len(scores) == 1 else scores) if as_json else write(*map(score_table, scores))
 
 
 @command(
@@ -264,8 +264,8 @@ def explain(
     """Explain a prediction with integrated gradients."""
     from unmask.cli.show.introspection import explanation_lines
 
-    found = unmask.load(model, device).explain(*text, target=target, steps=steps)
-    return print_json(found) if as_json else write(explanation_lines(found))
+    explanation = unmask.load(model, device).explain(*text, target=target, steps=steps)
+    return print_json(explanation) if as_json else write(explanation_lines(explanation))
 
 
 @command(
@@ -288,5 +288,5 @@ def attention(
     """Show attention weights by layer and head."""
     from unmask.cli.show.introspection import attention_table
 
-    found = unmask.load(model, device).attention(text, pair)
-    return print_json(found) if as_json else write(attention_table(found, layer, head))
+    result = unmask.load(model, device).attention(text, pair)
+    return print_json(result) if as_json else write(attention_table(result, layer, head))

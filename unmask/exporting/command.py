@@ -10,7 +10,7 @@ from unmask.errors import UserError
 from unmask.inference import labeled_files
 from unmask.inference.folders import model_folder
 
-MAX_LINES = 500  # of a text file, for a model without a task
+MAX_LINES = 500  # lines of a text file that are read for a model without a task
 
 
 @dataclass(frozen=True)

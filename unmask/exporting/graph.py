@@ -42,7 +42,7 @@ SAMPLE_LENGTH = 7  # tokens of the sequences that the exporter traces
 class Graph:
     """One ONNX file."""
 
-    name: str  # of the file, without .onnx
+    name: str  # file name without .onnx
     module: nn.Module
     inputs: dict[str, Tensor]  # examples
     shapes: dict[str, dict[int, Any]]  # their dynamic dimensions

@@ -18,16 +18,16 @@ class Result:
 @dataclass(frozen=True)
 class Candidate:
     token: str  # readable: 'states', '##s', or ' states' if tokens include their space; the whole word for several subwords
-    id: int  # of the first subword
+    id: int  # id of the first subword
     probability: float  # over the whole vocabulary; the product over the subwords, from left to right
     text: str  # the text with this mask filled; other masks stay
-    ids: tuple[int, ...] = ()  # of all subwords
+    ids: tuple[int, ...] = ()  # ids of all subwords
     mean_token_probability: float = 0.0  # geometric mean over the subwords; compares words of different lengths
 
 
 @dataclass(frozen=True)
 class Mask:
-    position: int  # in the row of tokens; [CLS] has position 0
+    position: int  # position in the row of tokens; [CLS] has position 0
     start: int
     end: int
     candidates: list[Candidate]  # most likely first, while the other masks are not filled
@@ -145,7 +145,7 @@ class Attribution(Token):
 class Explanation(Result):
     tokens: list[Attribution]
     target: str  # the explained prediction: a label, a tag of a word, an answer, a word
-    value: float  # of the target: a logit, a log-probability or a cosine
+    value: float  # value of the target: a logit, a log-probability or a cosine
     baseline: float  # value of the target if every word is masked
     method: str
     delta: float  # convergence error: sum of the scores − (value − baseline)

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
     @property
     def generation(self) -> dict[str, Any]:
-        """Contents of the folder's generation_config.json."""
+        """Return the contents of the folder's generation_config.json."""
         ...
 
     def forward_rows(

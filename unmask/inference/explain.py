@@ -48,7 +48,7 @@ class ExplainTarget:
     tokens: list[Token]
     target: str
     value: ValueFunction
-    num_target_tokens: int = 0  # at the end of the row; they belong to the target and are never masked
+    num_target_tokens: int = 0  # number of tokens at the end of the row that belong to the target and are never masked
     logits_per_row: int = 0  # limits the batch size for generated text
     finish: Callable[[Explanation], Explanation] = lambda explanation: explanation  # adds what is not in the network
 
@@ -133,7 +133,11 @@ def _explain_mask(engine: TorchEngine, reader: Reader, text: str, target: str | 
     example, tokens = reader.encode_row([MASKS.sub(lambda _: t.mask_token, text)])
     positions = [i for i, id in enumerate(example.input_ids.tolist()) if id == t.mask]
     if not positions:
-        raise UserError(f"no mask in the text: {text:.60}", expected=f"a text with {t.mask_token}")
+        raise UserError(
+            f"no mask in the text: {text:.60}",
+            expected=f"a text with {t.mask_token} in place of the word to predict",
+            hint=f'unmask explain MODEL "the president of the united {t.mask_token}"',
+        )
     allowed = regular_tokens(t, engine.config.vocab_size)
     logit_position = positions[0] - logit_offset(engine.config)
     example.labels["mlm.positions"] = np.array(positions[:1])
@@ -185,7 +189,7 @@ def _explain_prediction(
             "the task splits this text into tokens differently than the tokenizer does, so it cannot be explained",
             hint="shorten the text, or remove unusual characters",
         )
-    indices: list[Any] = [(slice(None), *index) for index in selected.indices]  # of every row
+    indices: list[Any] = [(slice(None), *index) for index in selected.indices]  # indices of every row
 
     def value(model: Model, batch: Batch) -> Tensor:
         values = task.forward(model, batch)

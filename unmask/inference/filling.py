@@ -48,13 +48,14 @@ class MaskedText:
     number: int  # index of the text
     text: str
     ids: Ids  # the row
-    positions: list[int]  # of the masks in the row
-    spans: list[tuple[int, int]]  # of the masks in the text, with the space that a filled token brings along
+    positions: list[int]  # positions of the masks in the row
+    # Spans of the masks in the text. A span includes the space before the mask if tokens of this tokenizer start with it.
+    spans: list[tuple[int, int]]
 
 
 @dataclass
 class Beam:
-    words: list[Ids]  # of the first masks
+    words: list[Ids]  # one for each mask that is filled so far, from left to right
     logprob: float
 
     @property
@@ -90,7 +91,7 @@ class Filler:
                 hint="remove max_subwords: candidates may have any number of subwords",
             )
         texts = [MASKS.sub(lambda _: self.tokenizer.mask_token, text) for text in texts]
-        filler = self._mask_filler(texts, max_subwords, candidates)
+        filler = self._make_filler(texts, max_subwords, candidates)
         masked = self._encode(texts, filler.max_subwords - 1, overflow)
         lengths = [len(m.ids) * len(m.positions) * filler.max_subwords for m in masked]
         return map_in_chunks(masked, lengths, lambda chunk: self._fill(chunk, filler, top_k, num_beams), update)
@@ -115,7 +116,7 @@ class Filler:
 
     # ------------------------------------------------------------------------------------------------ encoding
 
-    def _mask_filler(self, texts: list[str], max_subwords: int, candidates: Sequence[str] | None) -> MaskFiller:
+    def _make_filler(self, texts: list[str], max_subwords: int, candidates: Sequence[str] | None) -> MaskFiller:
         if candidates is None:
             if max_subwords == 1:
                 return SingleTokenFiller(self.engine, self.allowed)
@@ -130,14 +131,18 @@ class Filler:
                 ids[number, m] = [
                     self._candidate_ids(w, *context, encoding.ids[:i], encoding.ids[i + 1 :]) for w in words
                 ]
-        # Without any mask, `_encode` raises the error.
+        # If no text has a mask, `_encode` raises an error before this placeholder is used.
         return FixedCandidateFiller(self.engine, self.tokenizer.mask, ids or {(0, 0): [(0,)]})
 
     def _mask_positions(self, encoding: Encoding) -> list[int]:
         return [i for i, id in enumerate(encoding.ids) if id == self.tokenizer.mask]
 
     def _candidate_ids(self, word: str, before: str, after: str, left: list[int], right: list[int]) -> Ids:
-        """Return a candidate's subwords as the tokenizer splits it in the context of the mask: texts and their token ids."""
+        """Return the subwords of a candidate in place of the mask.
+
+        `before`, `after`: the text around the mask; `left`, `right`: its token ids. If the tokenizer merges the word with
+        its neighbors, the word is encoded without context.
+        """
         ids = self.tokenizer.encode(before + word + after)
         end = len(ids) - len(right)
         is_separable = len(left) < end and ids[: len(left)] == left and ids[end:] == right
@@ -158,7 +163,7 @@ class Filler:
                 raise UserError(
                     f"no mask in {item}: {shorten(text)}",
                     expected=f"{t.mask_token}, written exactly like this, in place of the word to predict",
-                    hint=f'"the president of the united {t.mask_token}"',
+                    hint=f'unmask fill MODEL "the president of the united {t.mask_token}"',
                 )
             extra = extra_subwords * len(positions)
             start, end = self.reader.window(len(encoding), positions[0], positions[-1] + 1, extra, item, overflow)
@@ -173,7 +178,7 @@ class Filler:
     def _fill(self, masked: list[MaskedText], filler: MaskFiller, top_k: int, num_beams: int) -> list[FillMaskResult]:
         slots = [_slot(m, i, {}) for m in masked for i in range(len(m.positions))]
         words = iter(filler.top_words(slots, top_k))
-        independent = [[next(words) for _ in m.positions] for m in masked]  # of each text, of each mask: the top words
+        independent = [[next(words) for _ in m.positions] for m in masked]  # top words by text and mask
         beams = self._beam_fill(masked, filler, num_beams)
         best = [b[0].words for b in beams] if num_beams else self._fill_by_confidence(masked, filler, independent)
         out = []
@@ -183,7 +188,9 @@ class Filler:
                 for position, span, words in zip(m.positions, m.spans, words_by_mask)
             ]
             filled, spans = fill_spans(self.tokenizer, m.text, m.spans, best[n])
-            out.append(FillMaskResult(m.text, masks, filled, spans, [self._joint(m, b) for b in beams[n][:top_k]]))
+            out.append(
+                FillMaskResult(m.text, masks, filled, spans, [self._joint_candidate(m, b) for b in beams[n][:top_k]])
+            )
         return out
 
     def _fill_by_confidence(
@@ -210,11 +217,11 @@ class Filler:
             extended: dict[int, list[Beam]] = {}
             for (n, beam), words in zip(jobs, filler.top_words(slots, width)):
                 extended.setdefault(n, []).extend(Beam([*beam.words, w.ids], beam.logprob + w.logprob) for w in words)
-            for n, new in extended.items():
-                beams[n] = sorted(new, key=lambda beam: -beam.mean_logprob)[:width]
+            for n, candidates in extended.items():
+                beams[n] = sorted(candidates, key=lambda beam: -beam.mean_logprob)[:width]
         return beams
 
-    def _joint(self, masked: MaskedText, beam: Beam) -> JointCandidate:
+    def _joint_candidate(self, masked: MaskedText, beam: Beam) -> JointCandidate:
         text, spans = fill_spans(self.tokenizer, masked.text, masked.spans, beam.words)
         return JointCandidate(text, beam.logprob, [display_tokens(self.tokenizer, ids) for ids in beam.words], spans)
 
@@ -225,7 +232,7 @@ class Filler:
 
 
 def _slot(masked: MaskedText, mask: int, filled: dict[int, Ids]) -> MaskSlot:
-    """Return the slot of a mask in the row in which the masks of `filled` are replaced by their words."""
+    """Return the slot of mask number `mask` in a row whose masks in `filled` (mask number → word) are already filled."""
     row: list[int] = []
     end = 0
     for i, position in enumerate(masked.positions):

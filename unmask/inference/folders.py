@@ -26,6 +26,7 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
         raise UserError(
             f"{folder} contains neither a model (config.json) nor a run (recipe.yaml)",
             expected="a model folder, a run folder, or owner/name on the Hugging Face hub",
+            hint="pass the folder of a run: unmask pretrain and unmask finetune print its path",
         )
     from unmask.train import checkpoint
     from unmask.train.run import Run

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unmask.inference.torch_engine import TorchEngine
     from unmask.model.model import Model
 
-STEPS = 50  # of integrated gradients: each is a forward and a backward pass
+STEPS = 50  # steps of integrated gradients; each is a forward and a backward pass
 
 
 class IntrospectionMixin:

@@ -11,7 +11,7 @@ from unmask.text.tokenizer import Tokenizer
 
 ENGLISH = "The old man opened the door, and his dog ran into the garden."
 CHINESE = "老人打开门，他的狗跑进了花园。中国的首都是北京。"
-MIN_CHINESE_FRACTION = 0.3  # of the tokens of a Chinese vocabulary
+MIN_CHINESE_FRACTION = 0.3  # fraction of Chinese tokens from which a vocabulary counts as Chinese
 MAX_TOKENS_PER_CHINESE_CHARACTER = 1.5  # above this, the vocabulary spells characters by bytes, which takes three
 MAX_TOKENS_PER_ENGLISH_WORD = 3.5  # above this, the vocabulary has to spell English words
 SAMPLED_TOKENS = 2000

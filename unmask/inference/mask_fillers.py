@@ -19,7 +19,7 @@ from unmask.inference.engine import Engine
 from unmask.text.token_text import CONTINUATION_PREFIX, is_ideograph, tokens_to_text
 from unmask.text.tokenizer import Tokenizer
 
-MIN_BEAM_WIDTH = 16  # of the search for words of several subwords
+MIN_BEAM_WIDTH = 16  # beam width of the search for words with several subwords
 Ids = tuple[int, ...]
 
 
@@ -128,7 +128,9 @@ class FixedCandidateFiller:
 
     def top_words(self, slots: Sequence[MaskSlot], k: int) -> list[list[Word]]:
         rows: list[Example] = []
-        row_words: list[list[tuple[int, int]]] = []  # of each row: (slot, word) whose next subword is predicted in it
+        row_words: list[
+            list[tuple[int, int]]
+        ] = []  # for each row, the (slot, word) pairs whose next subword it predicts
         for n, slot in enumerate(slots):
             shared: dict[tuple[int, Ids], int] = {}  # words of the same length with the same first subwords share a row
             for m, ids in enumerate(self.words[slot.mask]):

@@ -24,7 +24,7 @@ from unmask.tasks.ranking import evaluate_run, mean_metrics, rank_order
 from unmask.text.bm25 import BM25, extract_terms
 
 CANDIDATES_PER_STAGE = 100  # passages
-RRF_K = 60  # of reciprocal rank fusion: larger values reduce the weight of the first ranks
+RRF_K = 60  # constant of reciprocal rank fusion; larger values reduce the weight of the first ranks
 PASSAGES_PER_CHUNK = 256  # embedded between two progress updates
 AnyModel = str | Path | Predictor | None
 

@@ -73,7 +73,7 @@ def hidden_states(
     if not isinstance(layer, Integral):
         raise UserError(f"invalid layer {layer!r}", expected=f"an integer from -1 to {engine.config.layers}")
     rows: list[Example] = []
-    windows = []  # of each text: index of the first row, spans of the windows, window of each token
+    windows = []  # for each text: index of its first row, spans of its windows, window of each token
     for encoding in reader.encode(texts, overflow):
         spans, window_of_token = word_windows(len(encoding), np.arange(len(encoding)), reader.max_text_tokens)
         windows.append((len(rows), spans, window_of_token))

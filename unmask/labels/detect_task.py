@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError, command, quote
+from unmask.errors import UserError, command, nearest, quote
 from unmask.labels.fields import (
     RecordSpec,
     assign_columns,
@@ -79,6 +79,11 @@ def no_task_error(source: Source, settings: TaskRecipe, specs: Mapping[str, Reco
         plain = plain_text_flags(specs)
         valid = f"csv, tsv, jsonl, parquet or json with columns; CoNLL; plain text of whole sentences for {plain}"
         return UserError(f"{message} (lines of text, not a table)", expected=valid)
+    roles = list(dict.fromkeys(name for spec in specs.values() for name in usual_columns(spec.fields)))
+    unknown = next((role for role in settings.columns if role not in roles), None)
+    if unknown is not None:
+        message = f"--column {unknown}={settings.columns[unknown]}: unknown role {unknown!r}{nearest(unknown, roles)}"
+        return UserError(message, expected=f"ROLE=NAME, where ROLE is one of {', '.join(roles)}")
     reason = f"; {source.layout.reason}: it has no header line" if source.layout.columns else ""
     guesses = guess_columns(source)
     described = "; ".join(str(guess) for guess in guesses if guess.kind != "other")
@@ -86,9 +91,8 @@ def no_task_error(source: Source, settings: TaskRecipe, specs: Mapping[str, Reco
     commands = [f"{doctor} {flag}" for flag in propose_flags(specs.values(), guesses, settings.columns, source.columns)]
     hint = ", or ".join(commands) + " (finetune accepts the same --task and --column)" if commands else None
     return UserError(
-        f"{message} (columns {list_columns(source.columns)}{reason})",
-        expected=described
-        or "a text column and a label column, or the columns of another task (docs/classify.md lists their names)",
+        f"{message} (columns {list_columns(source.columns)}{reason})" + (f"; {described}" if described else ""),
+        expected="a text column and a label column, or the columns of another task (docs/classify.md lists their names)",
         hint=hint or f"pass --task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
     )
 
@@ -105,7 +109,7 @@ def with_column_proposals(error: UserError, source: Source, spec: RecordSpec, se
     if not proposals:
         return error
     described = "; ".join(str(guess) for guess in guesses if guess.kind != "other")
-    return UserError(error.message, expected=f"{error.expected}; {described}", hint=proposals[0].split(" ", 2)[2])
+    return UserError(f"{error.message}; {described}", expected=error.expected, hint=proposals[0].split(" ", 2)[2])
 
 
 def nested_json_error(source: Source, message: str) -> UserError:
@@ -142,9 +146,9 @@ def rename_columns(source: Source, spec: RecordSpec, settings: TaskRecipe) -> So
     """Return the first rows of a table, with the columns that the user named renamed to names that the task expects."""
     if source.file_format != "table" or not settings.columns:
         return source
-    given = {role: find_column(source.columns, name) or name for role, name in settings.columns.items()}
+    chosen_columns = {role: find_column(source.columns, name) or name for role, name in settings.columns.items()}
     usual = usual_columns(spec.fields)
-    new = {column: next(iter(usual.get(role, ())), role) for role, column in given.items()}
+    new = {column: next(iter(usual.get(role, ())), role) for role, column in chosen_columns.items()}
     kept = [c for c in source.columns if c in new or normalize_name(c) not in new.values()]
     rows = [(line, {new.get(c, c): row[c] for c in kept if c in row}) for line, row in source.rows[:SAMPLE_ROWS]]
     return replace(source, columns=[new.get(c, c) for c in kept], rows=rows)

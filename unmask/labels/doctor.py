@@ -15,6 +15,7 @@ import numpy as np
 from unmask.labels.fields import RecordSpec, has_word_labels, inputs_of, labels_of, target_key
 from unmask.labels.records import MISSING_VALUES, Finding, Record
 from unmask.labels.textcheck import check_texts, parse_float, subsample_evenly
+from unmask.metrics import format_count
 from unmask.text.dedupe import minhash_signature, near_duplicates
 
 MIN_LABEL_COUNT = 5  # a label with fewer records is reported as rare
@@ -41,14 +42,10 @@ def normalize_text(text: str) -> str:
     return SPACES.sub(" ", text).strip().casefold()
 
 
-def format_count(count: int) -> str:
-    return f"{count:,} record{'s' * (count != 1)}"
-
-
 # ---------------------------------------------------------------------------------------------------------- labels
 
 
-def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]:
+def _labels(sets: Sets, spec: RecordSpec, user_labels: Sequence[str]) -> list[Finding]:
     findings: list[Finding] = []
     first: dict[str, str] = {}  # label → its first location in train
     counts: Counter[str] = Counter()  # records with the label
@@ -60,9 +57,9 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
                 counts[label] += 1
     if not counts:
         return findings
-    known = set(given or counts)
+    known = set(user_labels or counts)
     for name, records in sets.items():
-        findings += _unknown(name, records, spec, known, bool(given))
+        findings += _unknown(name, records, spec, known, bool(user_labels))
     top = train[0]["location"] if train else ""
     # words outside a span are a label too
     multi_label = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
@@ -74,7 +71,7 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
         return [*findings, Finding(top, message, hint, error=False, kind="label column")]
     for label in counts:
         if label.strip().casefold() in MISSING_VALUES and not (label == "-" and "+" in counts):
-            message = f"the label {label!r} ({format_count(counts[label])}) looks like a missing value"
+            message = f"the label {label!r} ({format_count(counts[label], 'record')}) looks like a missing value"
             hint = "fill it in, or remove the rows"
             findings.append(Finding(first[label], message, hint, error=False, kind="missing label"))
     findings += _alike(counts, first)
@@ -83,7 +80,7 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
         findings.append(Finding(top, message, "add records with other labels", kind="one label"))
     for label, count in sorted(counts.items(), key=lambda item: item[1]):
         if count < MIN_LABEL_COUNT and len(counts) > 1 and len(train) >= MIN_RECORDS_FOR_RATIOS:
-            message = f"the label {label!r} has {format_count(count)}, too few to train or evaluate on"
+            message = f"the label {label!r} has {format_count(count, 'record')}, too few to train or evaluate on"
             hint = "add records, or merge rare labels into one"
             findings.append(Finding(first[label], message, hint, error=False, kind="rare label"))
     frequent = {label: count for label, count in counts.items() if count >= MIN_LABEL_COUNT}
@@ -101,7 +98,7 @@ def _hint(spec: RecordSpec, kind: str) -> str:
     return f"; {spec.hints[kind]}" if kind in spec.hints else ""
 
 
-def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[str], given: bool) -> list[Finding]:
+def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[str], from_user: bool) -> list[Finding]:
     """Find labels that the model will not have."""
     locations: dict[str, list[str]] = defaultdict(list)
     for record in records:
@@ -109,11 +106,13 @@ def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[
             if label and label not in known:
                 locations[label].append(record["location"])
     findings = []
-    shown = ", ".join(map(repr, sorted(known)[:8])) + (", …" if len(known) > 8 else "")
+    listed = ", ".join(map(repr, sorted(known)[:8])) + (", …" if len(known) > 8 else "")
     for label, label_locations in locations.items():
-        reason = "is not one of the given labels" if given else "does not occur in the training records"
-        message = f"the label {label!r} of {name} ({format_count(len(label_locations))}) {reason}"
-        hint = f"use one of {shown}" + ("" if given else ", or add records with it to the training file")
+        reason = "is not in --labels" if from_user else "does not occur in the training records"
+        message = f"the label {label!r} of {name} ({format_count(len(label_locations), 'record')}) {reason}"
+        hint = f"use one of {listed}, or add " + (
+            "it to --labels" if from_user else "records with it to the training file"
+        )
         findings.append(Finding(label_locations[0], message, hint, kind="unknown label"))
     return findings
 
@@ -128,7 +127,7 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
     for labels in groups.values():
         main, *others = sorted(labels, key=lambda label: -counts[label])
         for other in others:
-            message = f"the label {other!r} ({format_count(counts[other])}) differs from {main!r} ({counts[main]:,}) only in spelling"
+            message = f"the label {other!r} ({format_count(counts[other], 'record')}) differs from {main!r} ({counts[main]:,}) only in spelling"
             hint = f"write {main!r} if they mean the same"
             findings.append(Finding(first[other], message, hint, error=False, kind="labels alike"))
     return findings

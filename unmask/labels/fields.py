@@ -41,7 +41,7 @@ class Field:
     required: bool = True
     min_count: int = 1  # texts, if it holds several
     caption: str = ""  # placeholder in example commands, such as "QUESTION"; default: the name in capitals
-    key: str = ""  # in a record; default: the name
+    key: str = ""  # key of the value in a record; default: the name
     or_file: bool = False  # --column may name a file instead of a column
     labels: tuple[str, ...] = ()  # the valid labels, if the task fixes them: doctor and finetune reject others
 

@@ -14,7 +14,7 @@ from unmask.labels.records import Finding
 MAX_KEPT_PER_KIND = 100  # findings of one kind kept in a run folder
 MAX_LOCATIONS = 3  # shown per kind
 LEAKS = ("near leakage", "dev leakage", "same file", "leakage")  # kinds that make scores worthless, the worst last
-ORDER = (  # of warnings, the most serious last; kinds that are not named come before them
+ORDER = (  # order of warnings, the most serious last; kinds that are not listed come first
     "length", "duplicate", "rare label", "imbalance", "encoding", "order of tags", "labels alike", "missing label",
     "several labels", "answer length", "header", "text column", "label column", "contradiction", *LEAKS,
 )  # fmt: skip

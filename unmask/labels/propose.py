@@ -98,17 +98,20 @@ def text_fields(spec: RecordSpec) -> TextFields | None:
 
 
 def propose_flags(
-    specs: Iterable[RecordSpec], guesses: Sequence[ColumnGuess], given: Mapping[str, str], columns: Sequence[str]
+    specs: Iterable[RecordSpec],
+    guesses: Sequence[ColumnGuess],
+    chosen_columns: Mapping[str, str],
+    columns: Sequence[str],
 ) -> list[str]:
     """Return `--task … --column …` of each task that could read the table, most likely first; [] if its content is unclear."""
     tasks = sorted(filter(None, map(text_fields, specs)), key=lambda t: not t.required)
-    given_columns = {role: find_column(columns, name) for role, name in given.items()}
-    free = [guess for guess in guesses if guess.column not in given_columns.values()]
+    columns_by_role = {role: find_column(columns, name) for role, name in chosen_columns.items()}
+    free = [guess for guess in guesses if guess.column not in columns_by_role.values()]
     texts = sorted((guess for guess in free if guess.kind == "text"), key=lambda guess: -guess.size)
     labels = sorted((guess for guess in free if guess.kind == "label"), key=lambda guess: len(guess.values))
     scores = [guess.column for guess in free if guess.kind == "score"]
-    text = [str(given_columns["text"])] if "text" in given else [guess.column for guess in texts[:1]]
-    label = [str(given_columns["label"])] if "label" in given else [guess.column for guess in labels[:1]]
+    text = [str(columns_by_role["text"])] if "text" in chosen_columns else [guess.column for guess in texts[:1]]
+    label = [str(columns_by_role["label"])] if "label" in chosen_columns else [guess.column for guess in labels[:1]]
     others = [guess for guess in texts if guess.column not in text]
     values = {value for guess in guesses if guess.column in label for value in guess.values}
     classifiers = [
@@ -116,8 +119,8 @@ def propose_flags(
     ]
     if text and label:
         pair = [] if len(others) != 1 or 3 * others[0].size < texts[0].size else [others[0].column]
-        both = [*text, *pair]
-        ordered = sorted(both, key=list(columns).index) if "text" not in given else both
+        text_columns = [*text, *pair]
+        ordered = sorted(text_columns, key=list(columns).index) if "text" not in chosen_columns else text_columns
         return [
             format_flags(t.task, dict(zip((t.text, t.second), ordered)) | {t.target: label[0]}) for t in classifiers
         ]
@@ -127,7 +130,7 @@ def propose_flags(
         return [format_flags(t.task, {t.text: first, t.second: second, t.target: scores[0]}) for t in pair_tasks]
     if text and scores:
         return [format_flags(t.task, {t.text: text[0], t.target: scores[0]}) for t in classifiers]
-    if text and others and not given:
+    if text and others and not chosen_columns:
         roles = [(t, t.target if t.holds == "text" else "" if t.required else t.second) for t in tasks]
         return [format_flags(t.task, {t.text: text[0], role: others[0].column}) for t, role in roles if role]
     return []

@@ -12,6 +12,7 @@ from unmask.labels.detect_task import pick_task, with_column_proposals
 from unmask.labels.fields import RecordSpec, detected_columns, label_names
 from unmask.labels.findings import by_kind, condense
 from unmask.labels.records import Finding, Record, Source, open_source
+from unmask.metrics import format_count
 from unmask.recipe import TaskRecipe
 from unmask.stopping import activity
 
@@ -39,7 +40,9 @@ def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[
     """Open the files of a task: train, dev and test."""
     if not settings.train:
         raise UserError(
-            "no training file given", expected="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json"
+            "no training file given",
+            expected="a csv, tsv, jsonl, parquet, CoNLL or SQuAD json file",
+            hint="pass --train FILE",
         )
     return {
         name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
@@ -88,11 +91,11 @@ def raise_errors(findings: Sequence[Finding], hint: str | None = None) -> None:
     """Raise a UserError that lists all errors, if there are any. The default hint tells how to list errors that are not shown."""
     errors = [f for f in findings if f.error]
     if errors:
-        shown = condense(errors, MAX_SHOWN_PER_KIND)
-        if hint is None and any(f not in errors for f in shown):  # a finding that summarizes others
+        listed = condense(errors, MAX_SHOWN_PER_KIND)
+        if hint is None and any(f not in errors for f in listed):  # a finding that summarizes others
             hint = "run `unmask doctor FILE --json` for the full list"
-        lines = "\n".join(map(str, shown))
-        count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
+        lines = "\n".join(map(str, listed))
+        count = format_count(len(errors), "problem")
         raise UserError(f"{count} in the labeled files:\n{lines}", hint=hint or None)
 
 

@@ -35,7 +35,7 @@ HINTS = {  # kind of problem → hint
     "long_records": "split the record",
     "damaged_files": "copy or download the file again",
 }
-TABLE_SUFFIXES = (*KIND_BY_SUFFIX, ".json")  # of files with records
+TABLE_SUFFIXES = (*KIND_BY_SUFFIX, ".json")  # suffixes of files that contain records
 MISSING_VALUES = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # notations for a missing value
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -53,7 +53,7 @@ class Finding:
     hint: str = ""
     error: bool = True  # False: a warning, training continues
     kind: str = ""  # findings of one kind are printed together
-    count: int = 1  # number of findings it represents, if a run leaves out others of its kind
+    count: int = 1  # number of findings that this one stands for, if others of its kind are not listed
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" + (f"; {self.hint}" if self.hint else "")
@@ -106,38 +106,40 @@ def open_source(
         tables = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
         hint = f"pass the files in it: {', '.join(tables[:5])}" if tables else None
         raise UserError(f"{path}: {message}", expected="a csv, tsv, jsonl, parquet, json or CoNLL file", hint=hint)
-    report, header, given = _FullReport(), "", set((columns or {}).values())
-    file, layout = probe_labeled(file_path, path, encoding, given)
+    report, header, chosen_columns = _FullReport(), "", set((columns or {}).values())
+    file, layout = probe_labeled(file_path, path, encoding, chosen_columns)
     reading = Reading(file, report)
     if layout.kind == "json":
-        source = _json_source(file_path, path, report, findings)
+        source = _read_json(file_path, path, report, findings)
     elif file.kind == "text":
         source = Source(path, "text", lines=list(reading.lines()), layout=layout)
     else:
-        rows = _objects(path, reading.records(), findings)
+        rows = _keep_objects(path, reading.records(), findings)
         source = Source(path, "table", list(file.columns) or _columns(rows), rows, layout=layout)
         if file.kind in ("csv", "tsv"):
-            line, header, names = _header(reading)
+            line, header, names = _read_header(reading)
             source.columns = source.columns or names
             findings += _csv_findings(reading, source, line, () if file.columns else names)
     if file.kind not in ("csv", "tsv"):
         flatten_objects([row for _, row in source.rows])
         source.columns = _columns(source.rows)
-    findings += _layout_findings(source, given)
+    findings += _layout_findings(source, chosen_columns)
     findings += _reader_findings(source, report)
     if source.empty:
-        below = f" below its header ({header:.60})" if header else ""
-        findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "pass a file with records", kind="empty"))
+        below_header = f" below its header ({header:.60})" if header else ""
+        findings.append(
+            Finding(f"{path}:1", f"the file has no rows{below_header}", "pass a file with records", kind="empty")
+        )
     return source
 
 
-def _layout_findings(source: Source, given: set[str]) -> list[Finding]:
-    """Report ambiguous layouts: a first line that looks like data, a text that may be a table."""
+def _layout_findings(source: Source, chosen_columns: set[str]) -> list[Finding]:
+    """Report ambiguous layouts: a first line that looks like data, or a text that may be a table."""
     reason = source.layout.reason
     if source.layout.ambiguous:
         hint = "if it is a table, add a header line with column names"
         return [Finding(source.location(1), f"{reason}; read as plain text", hint, error=False, kind="layout")]
-    if not reason or any(name in source.columns for name in given):
+    if not reason or any(name in source.columns for name in chosen_columns):
         return []
     message = f"the first line looks like data, not like a header: {reason}"
     hint = f"the columns are numbered 1 to {len(source.columns)}: use --column text=N, or add a header line"
@@ -145,19 +147,21 @@ def _layout_findings(source: Source, given: set[str]) -> list[Finding]:
 
 
 def _reader_findings(source: Source, report: Report) -> list[Finding]:
-    """Turn the problems of the reader into findings. Extra fields are only a warning if the other fields are in their columns."""
-    last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
+    """Turn the reader's problems into findings. Extra fields are only a warning if the values are in the right columns."""
+    last_line = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
     problems = list(dict.fromkeys(report.problems))
     extra = {problem.line for problem in problems if problem.kind == "extra_fields"}
     shifted = lines_with_shifted_values(source.rows, extra, source.layout.separator) if extra else set()
     findings = []
     for problem in problems:
-        message, hint, error = problem.what, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
+        message, hint, error = problem.message, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
         if problem.kind == "damaged_files":
             message = f"damaged or truncated after this line: {message}"
         if problem.kind == "extra_fields" and problem.line not in shifted:
             hint, error = "fields after the last column are ignored", False
-        findings.append(Finding(source.location(problem.line or last), message, hint, error=error, kind=problem.kind))
+        findings.append(
+            Finding(source.location(problem.line or last_line), message, hint, error=error, kind=problem.kind)
+        )
     return findings
 
 
@@ -170,7 +174,9 @@ def is_table(name: str) -> bool:
     return file_suffix(name) in TABLE_SUFFIXES or has_plugin_reader(name)
 
 
-def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Finding]) -> list[tuple[int, dict[str, Any]]]:
+def _keep_objects(
+    path: str, values: Iterable[tuple[int, Any]], findings: list[Finding]
+) -> list[tuple[int, dict[str, Any]]]:
     """Return (line, object) pairs; values that are not objects become findings."""
     rows = []
     for line, value in values:
@@ -182,7 +188,7 @@ def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Findin
     return rows
 
 
-def _header(reading: Reading) -> tuple[int, str, list[str]]:
+def _read_header(reading: Reading) -> tuple[int, str, list[str]]:
     """Return number, text and column names of the first line that is not blank."""
     file = reading.file
     quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
@@ -213,10 +219,10 @@ def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(key for _, row in rows for key in row))
 
 
-def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source:
+def _read_json(path: Path, name: str, report: Report, findings: list[Finding]) -> Source:
     """Read a JSON file; a list of objects is a table."""
 
-    def note(kind: str, line: int, message: str, count: int) -> None:
+    def add_problem(kind: str, line: int, message: str, count: int) -> None:
         report.add(kind, name, line, message, count)
 
     try:
@@ -225,8 +231,8 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
     except read_errors() as error:
         raise UserError(f"{name}: cannot be read: {error}", hint=HINTS["damaged_files"]) from None
     if message := detect_binary(data[:HEAD_BYTES]):
-        raise UserError(f"{name}: not text but {message}")
-    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), note))
+        raise UserError(f"{name}: not text but {message}", expected="JSON in UTF-8", hint="convert it to text")
+    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), add_problem))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -235,14 +241,14 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
         raise UserError(f"{name}:{line}: not JSON: {error}", hint=hint) from None
     if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return Source(name, "json", value=value)
-    rows = _objects(name, zip(_lines_of(text), value), findings)
+    rows = _keep_objects(name, zip(_find_item_lines(text), value), findings)
     return Source(name, "table", _columns(rows), rows)
 
 
-def _lines_of(text: str) -> Iterator[int]:
+def _find_item_lines(text: str) -> Iterator[int]:
     """Yield the line on which each item of a JSON list starts.
 
-    >>> list(_lines_of('[1,\\n [2,\\n 3],\\n\\n 4]'))
+    >>> list(_find_item_lines('[1,\\n [2,\\n 3],\\n\\n 4]'))
     [1, 2, 5]
     """
     decoder, separators = json.JSONDecoder(), re.compile(r"[\s,]*")
@@ -286,7 +292,7 @@ def parse_text(value: Any, location: str, role: str, findings: list[Finding]) ->
         message = f"an empty {role}"
     hint = "fill it in, or remove the row"
     if isinstance(value, dict):
-        key = next((key for key, inside in value.items() if isinstance(inside, str)), "KEY")
+        key = next((key for key, nested in value.items() if isinstance(nested, str)), "KEY")
         hint = f"use --column {role}=NAME.{key}, where NAME is the name of this column"
     findings.append(Finding(location, message, hint, kind=f"no {role}"))
     return ""

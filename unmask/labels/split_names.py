@@ -36,7 +36,7 @@ def split_of(name: str) -> str:
     return max(splits)[1] if splits else ""
 
 
-def assign_splits(files: Sequence[str], given: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def assign_splits(files: Sequence[str], chosen_files: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Assign files to splits by their names, or else by their folders' names (train/1.csv, test/1.csv), or else to train.
 
     CoNLL calls its dev set testa and its test set testb. If no file is for training, the first one is used.
@@ -46,7 +46,7 @@ def assign_splits(files: Sequence[str], given: Mapping[str, Sequence[str]]) -> d
     >>> assign_splits(["eng.train", "eng.testa", "eng.testb"], {})
     {'train': ['eng.train'], 'dev': ['eng.testa'], 'test': ['eng.testb']}
     """
-    out = {split: list(given.get(split) or []) for split in SPLITS}
+    out = {split: list(chosen_files.get(split) or []) for split in SPLITS}
     folders = [Path(file).parent.name for file in files]
     folders_differ = len(set(folders)) > 1
     for file, folder in zip(files, folders):

@@ -9,7 +9,7 @@ from unmask.labels.records import Finding, Record
 from unmask.text.tokenizer import Tokenizer
 
 LONG_SAMPLE = 2_000  # texts whose tokens are counted
-# UTF-8 read as Windows-1252: "é" is "Ã©", a curly quote "â€™"; once more, and it is "Ã\x83Â©".
+# UTF-8 read as Windows-1252: "é" is "Ã©", a curly quote "â€™"; decoded wrongly twice, it is "Ã\x83Â©".
 MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[œ\x9d™˜“”\x93\x94¦]|ï¿½|ï»¿")
 
 

@@ -25,9 +25,10 @@ class Embeddings(nn.Module):
         width, self.first = config.embedding_size, config.first_position
         self.scale = width**0.5 if config.embedding_scale else 1.0
         # The padding embedding gets no gradient, unless the decoder starts with that token (T5).
-        pad_starts = config.decoder_layers > 0 and config.start_id == config.pad_id
+        decoder_starts_with_pad = config.decoder_layers > 0 and config.start_id == config.pad_id
         if tokens:
-            self.tokens = nn.Embedding(config.vocab_size, width, padding_idx=None if pad_starts else config.pad_id)
+            padding_idx = None if decoder_starts_with_pad else config.pad_id
+            self.tokens = nn.Embedding(config.vocab_size, width, padding_idx=padding_idx)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(self.first + config.max_positions, width) if learned else None
         self.segments = nn.Embedding(config.segments, width) if config.segments else None
@@ -90,8 +91,8 @@ class Encoder(nn.Module):
     ) -> Tensor:
         """ids (B, T), mask (B, T) bool with True for tokens, segments (B, T) → hidden (B, T, D).
 
-        positions: (N,) indices into the flattened batch. The last layer then returns only these, (N, D), and skips the
-            MLP, most of its work, for all tokens that the loss does not read.
+        positions: (N,) indices into the flattened batch. The last layer then computes its MLP only for these tokens and
+            returns (N, D).
         states: a list to which the embeddings and the output of each layer are appended, the last after the final norm.
         prefix, documents: (B,) and (B, T), which tokens may attend to each other (see `batch.py`).
         cache: for a causal model, the keys and values of the tokens before `ids`. The first call passes a prompt, each
@@ -151,7 +152,7 @@ def check_length(config: ModelConfig, length: int) -> None:
     if config.positions != "relative" and config.max_positions < length:
         raise UserError(
             f"a sequence of {length} tokens is too long for this model",
-            expected=f"at most {config.max_positions} tokens, the model's positions",
+            expected=f"at most {config.max_positions} tokens, the model's maximum",
         )
 
 
@@ -165,7 +166,7 @@ def make_attention_mask(
 ) -> Tensor | None:
     """Build the attention mask, (B or 1, 1, T or 1, T) bool; None if the kernel needs no explicit mask.
 
-    A causal row needs no mask for its padding, which comes after all tokens.
+    With causal attention, padding needs no mask, because it comes after all tokens.
 
     >>> make_attention_mask(3, torch.device("cpu"), prefix=torch.tensor([2]))[0, 0].int().tolist()
     [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
@@ -175,13 +176,13 @@ def make_attention_mask(
     visible = None if mask is None else mask[:, None, None, :]
     index = torch.arange(T, device=device)
     if causal or prefix is not None:
-        before = (index[:, None] >= index[None, :])[None, None]
+        may_attend = (index[:, None] >= index[None, :])[None, None]
         if prefix is not None:
-            before = before | (index < prefix[:, None])[:, None, None, :]
-        visible = before if visible is None else visible & before
+            may_attend = may_attend | (index < prefix[:, None])[:, None, None, :]
+        visible = may_attend if visible is None else visible & may_attend
     if documents is not None:
         same_document = (documents[:, :, None] == documents[:, None, :])[:, None]
         visible = same_document if visible is None else visible & same_document
-    if visible is not None and visible.shape[2] > 1:  # a fully masked row of padding would be NaN: it attends to itself
+    if visible is not None and visible.shape[2] > 1:  # padding attends to itself: a fully masked row would be NaN
         visible = visible | (index[:, None] == index[None, :])
     return visible

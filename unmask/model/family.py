@@ -26,9 +26,9 @@ class Family:
     presets: dict[str, dict[str, Any]]
 
     base: str  # the preset with the values of keys that are missing in config.json
-    prefix: str  # of the encoder's tensors in every class except the bare model
+    prefix: str  # prefix of the encoder's tensors in every class except the bare model
     fields: dict[str, str]  # ModelConfig field → config.json key
-    names: Names  # of all parameters outside of heads
+    names: Names  # names of all parameters outside of heads
     heads: dict[str, Names]
     unmask_only: bool = False  # transformers has no class for it; tensors keep the names of this package
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: {}  # config.json → fields that need a conversion

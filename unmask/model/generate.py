@@ -19,7 +19,7 @@ from unmask.model.generation_state import GenerationState, GenerativeModel, lm_h
 from unmask.model.scores import log_softmax, process_logits, sample_tokens, top_indices
 
 MAX_TOKENS_IN_MEMORY = 4096  # per group of prompts: prompts, padding and new tokens
-IMPOSSIBLE_SCORE = -1.0e9  # of a beam that must not be continued
+IMPOSSIBLE_SCORE = -1.0e9  # score of a beam that must not be continued
 
 
 def generate(

@@ -28,7 +28,7 @@ class GenerativeModel(Protocol):
 
     @property
     def generation(self) -> dict[str, Any]:
-        """The values of generation_config.json."""
+        """Return the values of generation_config.json."""
 
     def start_generation(
         self, prompts: Sequence[Sequence[int]], options: GenerationConfig, cache: bool = True

@@ -44,7 +44,7 @@ from unmask.model.weights import (
 )
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
-MAX_NEW_PARAMETERS = 10**8  # of heads that are missing in a folder, unless its weights have more
+MAX_NEW_PARAMETERS = 10**8  # maximum for heads that are missing in a folder, unless its weights have more
 GENERATOR = "generator"  # the head that is itself a model, and the name of its folder
 
 
@@ -65,8 +65,8 @@ def save(
     architecture = config.architecture(model.heads)
     class_heads = family.architectures[architecture]
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    tensors: dict[str, Tensor] = {}  # of model.safetensors
-    head_tensors: dict[str, Tensor] = {}  # of heads.safetensors
+    tensors: dict[str, Tensor] = {}  # written to model.safetensors
+    head_tensors: dict[str, Tensor] = {}  # written to heads.safetensors
     for name, value in state.items():
         if name.startswith("heads.") and name.split(".")[1] not in class_heads:
             if name.split(".")[1] != GENERATOR:
@@ -252,13 +252,13 @@ def _is_transposed(family: Family, name: str) -> bool:
 
 def _concatenate(parts: list[Tensor | None], transposed: bool) -> Tensor | None:
     """Concatenate the tensors of a parameter; return None if one is missing or the shapes do not match."""
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts) or any(part.dim() != 2 for part in found if transposed):
+    tensors = [part for part in parts if part is not None]
+    if len(tensors) < len(parts) or any(part.dim() != 2 for part in tensors if transposed):
         return None
-    found = [part.t() if transposed else part for part in found]
-    if len(found) > 1 and len({(part.dim(), part.shape[1:]) for part in found if part.dim()}) != 1:
+    tensors = [part.t() if transposed else part for part in tensors]
+    if len(tensors) > 1 and len({(part.dim(), part.shape[1:]) for part in tensors if part.dim()}) != 1:
         return None
-    return torch.cat(found) if len(found) > 1 else found[0]
+    return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
 
 
 def _check_new_heads(missing: list[str], skeleton: Model, tensors: dict[str, Tensor], file: Path) -> None:

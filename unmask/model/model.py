@@ -35,7 +35,7 @@ class Model(nn.Module):
     (torch.Size([1, 50]), torch.Size([1, 2]))
     """
 
-    batch_size: int | None = None  # of predictions during training, see `tasks.task.Backend`
+    batch_size: int | None = None  # batch size of predictions during training, see `tasks.task.Backend`
 
     def __init__(self, config: ModelConfig, heads: Iterable[str] = ("mlm",)):
         super().__init__()

@@ -26,9 +26,11 @@ def process_logits(
     """
     length = rows.shape[1]
     if options.repetition_penalty != 1.0:
-        seen = np.take_along_axis(scores, rows, 1)  # (N, L)
-        seen = np.where(seen < 0, seen * options.repetition_penalty, seen / options.repetition_penalty)
-        np.put_along_axis(scores, rows, seen, 1)
+        penalized = np.take_along_axis(scores, rows, 1)  # (N, L)
+        penalized = np.where(
+            penalized < 0, penalized * options.repetition_penalty, penalized / options.repetition_penalty
+        )
+        np.put_along_axis(scores, rows, penalized, 1)
     if options.no_repeat_ngram_size:
         for row, banned in zip(scores, banned_ngram_tokens(rows.tolist(), options.no_repeat_ngram_size), strict=True):
             row[banned] = -np.inf

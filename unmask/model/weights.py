@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from unmask.errors import UserError, first_line
+from unmask.errors import UserError, command, first_line
 from unmask.files import COPY_AGAIN, file_size, open_regular, path_exists, read_object
 from unmask.model.config import ModelConfig
 from unmask.model.config_file import MAX_UNNAMED_LABELS
@@ -47,7 +47,7 @@ OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.in
 # Sizes in config.json up to these limits are accepted even if no tensor has them (rotary positions, shared layers).
 MAX_UNUSED_SIZE, MAX_UNUSED_LAYERS = 10**6, 1000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
-MAX_HEADER_BYTES = 16 << 20  # of a safetensors file: enough for 100,000 tensors
+MAX_HEADER_BYTES = 16 << 20  # maximum header of a safetensors file; enough for 100,000 tensors
 MAX_SHARING = (
     4  # tensors of a pickle may share memory (tied matrices): their total is at most this many times the file size
 )
@@ -68,9 +68,16 @@ def settings_file(folder: Path) -> Path:
     for name in ("config.json", "bert_config.json"):
         if path_exists(folder / name):
             return folder / name
+    if folder.is_file():
+        raise UserError(
+            f"{folder} is a file, not a model folder",
+            expected="a folder that contains config.json, or owner/name on the Hugging Face hub",
+            hint=command("unmask finetune MODEL --train", folder),
+        )
     raise UserError(
         f"{folder} is not a model folder: it has no config.json",
         expected="a folder that contains config.json or bert_config.json",
+        hint="pass the folder `model` of a run: unmask pretrain and unmask finetune print its path",
     )
 
 

@@ -6,9 +6,9 @@
 |                           | [CLS] the blue sat . [SEP] (10%: random)   | "cat" at position 2         |
 |                           | [CLS] the cat sat . [SEP] (10%: kept)      | "cat" at position 2         |
 
-Special tokens are never selected, and a random token is never a special one. With `mlm.sampling: exact`, rate × n of a row's n ordinary
-tokens are selected, stochastically rounded so that the mean is exact, and at least one. With `bernoulli`, each token is selected
-independently. `mlm.mask_unit` determines which tokens are selected together (`units.py`).
+Special tokens are never selected, and a random token is never a special one. With `mlm.sampling: exact`, rate × n tokens
+of a row with n ordinary tokens are selected, at least one; the number is stochastically rounded, so that its mean is exact. With
+`bernoulli`, each token is selected independently. `mlm.mask_unit` determines which tokens are selected together (`units.py`).
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class MLM(Objective):
         ids = example.input_ids.copy()
         u = rng.random(len(chosen))
         if first_of_unit is not None:
-            u = u[first_of_unit]  # all tokens of a unit are treated like its first one
+            u = u[first_of_unit]  # all tokens of a unit get the same treatment: masked, random or kept
         ids[chosen[u < self.settings.mask]] = self.tokenizer.mask
         replaced = chosen[(u >= self.settings.mask) & (u < self.settings.mask + self.settings.random)]
         ids[replaced] = self.ordinary[rng.integers(len(self.ordinary), size=len(replaced))]
@@ -83,7 +83,10 @@ class MLM(Objective):
         return replace(example, input_ids=ids, labels=labels)
 
     def _choose(self, example: Example, rng: np.random.Generator, rate: float) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the sorted positions of the selected tokens, and for units that are masked as a whole the index of each one's first token."""
+        """Return the positions of the selected tokens, sorted, and for each the index of the first token of its unit.
+
+        The second value is None if the tokens of a unit are replaced independently of each other.
+        """
         candidates = np.flatnonzero(~self.special[example.input_ids])
         if self.settings.mask_unit != "token":
             return self._choose_units(example, candidates, rng, rate)
@@ -101,16 +104,16 @@ class MLM(Objective):
         budget = float(rng.binomial(n, rate)) if self.settings.sampling == "bernoulli" else rate * n
         starts, ends = word_spans(candidates, example.flags)
         if unit in ("span", "ngram"):
-            order = sample_spans(starts, ends, span_length_probabilities(unit), budget, rng)
+            proposed = sample_spans(starts, ends, span_length_probabilities(unit), budget, rng)
         else:
             phrases = self.phrases.find(example.input_ids, starts, ends) if self.phrases else []
             phrases = [phrases[i] for i in rng.permutation(len(phrases))]
             in_phrase = np.zeros(len(example) + 1, bool)
             for start, end in phrases:
                 in_phrase[start:end] = True
-            rest = np.flatnonzero(~in_phrase[starts])
-            order = phrases + [(int(starts[i]), int(ends[i])) for i in rng.permutation(rest)]
-        units = sorted(sample_units(order, budget, rng))
+            other_words = np.flatnonzero(~in_phrase[starts])
+            proposed = phrases + [(int(starts[i]), int(ends[i])) for i in rng.permutation(other_words)]
+        units = sorted(sample_units(proposed, budget, rng))
         chosen = np.concatenate([np.arange(start, end) for start, end in units] or [np.zeros(0, np.int64)])
         if unit in ("word", "ngram"):
             return chosen, None

@@ -8,7 +8,7 @@
 | ngram  | 1 to 3 words; n words with a probability proportional to 1/n        | each token | ALBERT 1909.11942     |
 | phrase | the phrases of the user's file, then single words                   | the unit   | after ERNIE 1904.09223 |
 
-Words are those of the store's WORD flags, which works for Chinese and for every tokenizer.
+Word boundaries come from the store's WORD flags, so masking whole words works for Chinese and for every tokenizer.
 
 The mask rate is exact on average: units are taken in random order while they fit into rate × tokens. The unit that would exceed
 this budget is taken with probability (remaining budget) / (its tokens).
@@ -151,9 +151,9 @@ class Phrases:
             ids, flags = split.tokens[chunk].astype(np.int64), split.flags[chunk]
             num_read += min(CHUNK_TOKENS, len(ids))
             words = word_spans(np.flatnonzero(~self.special[ids]), flags)
-            found = {phrase for _, phrase in self._matches(ids, *words)}
-            found_any |= bool(found)
-            missing = {line: tokens for line, tokens in missing.items() if not tokens & found}
+            matched = {phrase for _, phrase in self._matches(ids, *words)}
+            found_any |= bool(matched)
+            missing = {line: tokens for line, tokens in missing.items() if not tokens & matched}
         return list(missing), num_read
 
     def report(self, splits: Sequence[Split]) -> str:

@@ -40,8 +40,8 @@ def _pretrained_card(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], 
     """Return the front matter and the sections of a pre-trained model's card."""
     data, model, task = s["data"], s["model"], usage.pipeline(s["model"])[0]
     name = (model.get("family") if s["init_from"] else s["preset"]) or "model"
-    here = usage.is_unmask_only(model)
-    front: dict[str, Any] = {"library_name": "unmask" if here else "transformers", "pipeline_tag": task}
+    unmask_only = usage.is_unmask_only(model)
+    front: dict[str, Any] = {"library_name": "unmask" if unmask_only else "transformers", "pipeline_tag": task}
     front |= {"language": data["language"]} if data["language"] else {}
     front["tags"] = _tags(model)
     kind = "masked language model" if task == "fill-mask" else "model"
@@ -53,7 +53,7 @@ def _pretrained_card(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], 
         _bullets(
             ("Text", ", ".join(code(public_name(source)) for source in data["sources"])),
             ("Size", words.counts(data["train"])),
-            ("Held out", words.counts(data["eval"])),
+            ("Validation text", words.counts(data["eval"])),
             ("Unknown tokens", unknown),
             ("Duplicates", words.describe_duplicates(data["duplicates"])),
             ("Started from", code(public_name(s["init_from"])) if s["init_from"] else ""),
@@ -66,11 +66,11 @@ def _pretrained_card(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], 
             ("Hardware", words.hardware(s)),
         ),
         "## Evaluation",
-        _heldout_scores(s),
+        _validation_scores(s),
         "## Recipe",
         _bullets(*[(key, code(value)) for key, value in key_hparams(view.recipe).items() if value not in (None, "")]),
         "## Use",
-        "transformers has no class for this architecture; load the folder with unmask." if here else "",
+        "transformers has no class for this architecture; load the folder with unmask." if unmask_only else "",
         "In this folder:",
         f"```sh\n{command('unmask fill', Path(), usage.example(s))}\n```" if task == "fill-mask" else "",
         f"```python\n{usage.snippet(model, '.', usage.example(s))}\n```",
@@ -85,10 +85,10 @@ def _finetuned_card(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[s
     """Return the front matter and the sections of a fine-tuned model's card; `name` is the task's in a multi-task run, else ""."""
     kind, spec = str(s["tasks"][name] if name else s["task"]), view.spec(name)
     rows, model = [r for r in s["scores"] if r["task"] == name], shape(view.folder(name))
-    elsewhere = usage.library_snippet(model, ".", spec)
+    library_snippet = usage.library_snippet(model, ".", spec)
     hub = spec.usage.pipeline if spec else ""
-    here = usage.is_unmask_only(model, spec) or not hub
-    front: dict[str, Any] = {"library_name": "unmask" if here or not spec else spec.usage.library}
+    unmask_only = usage.is_unmask_only(model, spec) or not hub
+    front: dict[str, Any] = {"library_name": "unmask" if unmask_only or not spec else spec.usage.library}
     front |= ({"pipeline_tag": hub} if hub else {}) | {"tags": _tags(model)}
     front |= {"metrics": sorted({r["score"] for r in rows})} if rows else {}
     files, labels = s["files"].get(name) or {}, s["labels"].get(name) or []
@@ -99,7 +99,7 @@ def _finetuned_card(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[s
         "## Training data",
         _bullets(
             ("Started from", code(title)),
-            *[(f"{part} file", ", ".join(code(public_name(f)) for f in found)) for part, found in files.items()],
+            *[(f"{part} file", ", ".join(code(public_name(f)) for f in paths)) for part, paths in files.items()],
             ("Records", words.record_counts(s["records"].get(name, {}) if name else s["records"])),
             ("Labels", ", ".join(code(label) for label in labels[:50])),
             ("Steps", words.describe_steps(s)),
@@ -112,7 +112,7 @@ def _finetuned_card(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[s
         words.notes_on(rows),
         "## Use",
         f"```python\n{usage.unmask_snippet('.', spec)}\n```",
-        f"```python\n{elsewhere}\n```" if elsewhere else "",
+        f"```python\n{library_snippet}\n```" if library_snippet else "",
         "## Limitations",
         "- The scores hold for data like the training data; expect lower scores on other domains, styles and languages.\n"
         f"- It reproduces the biases of its text and labels. {BIAS}",
@@ -123,11 +123,11 @@ def _tags(model: dict[str, Any]) -> list[str]:
     return ["unmask", *([model["family"]] if model.get("family") else [])]
 
 
-def _heldout_scores(s: dict[str, Any]) -> str:
+def _validation_scores(s: dict[str, Any]) -> str:
     last, entropy = s["evaluation"]["last"], s["data"]["unigram_entropy"]
     if not last:
-        return "No held-out evaluation was made."
-    lines = f"Held-out, at step {last['step']:,}: {words.describe_scores(last)}."
+        return "No validation was done: the run has no validation text."
+    lines = f"Validation at step {last['step']:,}: {words.describe_scores(last)}."
     if finite(entropy) and finite(last.get("mlm")):
         gap = entropy - last["mlm"]
         lines += (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.metrics import finite
 from unmask.report.figures import BLUE, FAINT, INK, ORANGE, PAGE, STYLES, legend, new_figure, safe_label, style_axes
 from unmask.report.words import accuracies, mixed_tracks, spaced
-from unmask.train.log import fixed_of
+from unmask.train.log import fixed_masking_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,7 @@ class _Panels:
         if steps:
             ax.plot(*downsample(steps, values), color=BLUE, alpha=0.25, linewidth=0.8)
             ax.plot(*downsample(steps, smooth(values)), color=BLUE, linewidth=2, label="training, smoothed")
-        for label, held_steps, held, style in self._held_out(term):
+        for label, held_steps, held, style in self._validation_curves(term):
             if held:
                 ax.plot(held_steps, held, color=ORANGE, label=f"{label} (last {held[-1]:.2f})", **style)
                 values = values + held
@@ -84,19 +84,19 @@ class _Panels:
         ax.set_ylim(low - room, high + room)
         legend(ax, "best")
 
-    def _held_out(self, term: str) -> Iterator[tuple[str, list[float], list[float], dict[str, Any]]]:
-        """Yield (label, steps, losses, style) for each held-out text."""
+    def _validation_curves(self, term: str) -> Iterator[tuple[str, list[float], list[float], dict[str, Any]]]:
+        """Yield (label, steps, losses, style) for each validation text."""
         steps, losses = series(self.evals, term)
-        yield "held-out", steps, losses, {"zorder": 4, **_marker("o", losses)}
-        fixed = [found | {"step": e.get("step")} for e in self.evals if (found := fixed_of(e))]
-        yield "held-out, fixed masking", *series(fixed, "mlm"), {"linestyle": ":", "linewidth": 1.5}
+        yield "validation", steps, losses, {"zorder": 4, **_marker("o", losses)}
+        fixed = [values | {"step": e.get("step")} for e in self.evals if (values := fixed_masking_values(e))]
+        yield "validation, fixed masking", *series(fixed, "mlm"), {"linestyle": ":", "linewidth": 1.5}
         for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
             steps, losses = series(track, term)
             style = {"linestyle": "--", **_marker("os^Dv"[n % 5], losses)}
-            yield f"held-out of {safe_label(name, n, 'mixed text', 200)}", steps, losses, style
+            yield f"validation of {safe_label(name, n, 'mixed text', 200)}", steps, losses, style
 
     def accuracy(self, ax: "Axes") -> None:
-        self._prepare(ax, "Held-out accuracy", "percent correct")
+        self._prepare(ax, "Validation accuracy", "percent correct")
         for (term, title), color, marker in zip(accuracies(self.evals).items(), (BLUE, ORANGE), "os"):
             steps, values = series(self.evals, f"{term}_accuracy")
             style = {"color": color, "clip_on": False, **_marker(marker, values)}
@@ -127,7 +127,7 @@ class _Panels:
         legend(ax, "upper center", ncols=2, fontsize=9)
 
     def smoothed_panel(self, ax: "Axes", title: str, unit: str, key: str) -> None:
-        """A quantity of each step: the raw line, light, under the smoothed one."""
+        """Plot a value of each step: a light raw line under a smoothed one."""
         self._prepare(ax, title, unit)
         steps, values = series(self.train, key)
         if not steps:

@@ -24,7 +24,7 @@ LIGHT = PAGE, INK, FAINT, GRID, BLUE, ORANGE = "#ffffff", "#1f2933", "#5b6773", 
 DARK = "#161b22", "#e6edf3", "#9aa5b1", "#2b323b", "#58a6ff", "#ff9d5c"
 MAX_LINES_PER_PANEL = 6  # more are not distinguishable
 STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
-STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
+STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # states of a search's trials, with marker and color
 
 
 def save_figure(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
@@ -43,8 +43,8 @@ def to_dark_theme(svg: bytes) -> bytes:
     >>> to_dark_theme(b"fill: #1f6feb")
     b'fill: #58a6ff'
     """
-    other = {light.encode(): dark.encode() for light, dark in zip(LIGHT, DARK, strict=True)}
-    return re.sub(rb"#[0-9a-f]{6}\b", lambda found: other.get(found[0], found[0]), svg)
+    dark_by_light = {light.encode(): dark.encode() for light, dark in zip(LIGHT, DARK, strict=True)}
+    return re.sub(rb"#[0-9a-f]{6}\b", lambda match: dark_by_light.get(match[0], match[0]), svg)
 
 
 def _bytes(figure: "Figure", kind: str) -> bytes:
@@ -182,10 +182,10 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
 def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool = False) -> None:
     """Plot a point per trial, by one of its settings."""
     for state, marker, color in STATES:
-        shown = [t for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])]
-        if shown:
+        plotted = [t for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])]
+        if plotted:
             style = {"s": 26, "label": state, "zorder": 3} if label else {"s": 22}
-            ax.scatter([t[x] for t in shown], [t["score"] for t in shown], marker=marker, color=color, **style)
+            ax.scatter([t[x] for t in plotted], [t["score"] for t in plotted], marker=marker, color=color, **style)
 
 
 def importance(fractions: Mapping[str, float]) -> "Figure":

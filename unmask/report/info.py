@@ -110,17 +110,17 @@ def _lines_of_text(s: dict[str, Any]) -> list[tuple[str, Any]]:
         ("tokens read", f"{s['tokens']:,}" + words.epochs(s)),
         ("time", words.duration(s["seconds"])),
         ("speed", f"{s['tokens_per_second']:,.0f} tokens/s (median)" if s["tokens_per_second"] else None),
-        ("held-out", words.describe_scores(last) if last else None),
+        ("validation", words.describe_scores(last) if last else None),
         ("fixed masking", words.describe_fixed(last) if last else None),
-        ("best held-out", f"{words.describe_scores(best)} (step {best['step']:,})" if best != last else None),
+        ("best validation", f"{words.describe_scores(best)} (step {best['step']:,})" if best != last else None),
         *[
-            (f"held-out of {name}", words.describe_change(m["first"], m["last"]))
+            (f"validation of {name}", words.describe_change(m["first"], m["last"]))
             for name, m in s.get("mixed", {}).items()
         ],
         ("unigram entropy", f"{entropy:.3f} nats" if finite(entropy) else None),
         ("text", ", ".join(s["data"]["sources"])),
         ("trained on", words.counts(s["data"]["train"])),
-        ("held out", words.counts(s["data"]["eval"])),
+        ("validation text", words.counts(s["data"]["eval"])),
         ("[UNK]", f"{unknown:.3%} of the tokens" if finite(unknown) else None),
         ("duplicates", words.describe_duplicates(s["data"]["duplicates"])),
     ]
@@ -167,8 +167,8 @@ def _files(settings: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _labels(state: Any) -> list[str]:
-    found = (state or {}).get("labels")
-    return [str(label) for label in found] if isinstance(found, list) else []
+    labels = (state or {}).get("labels")
+    return [str(label) for label in labels] if isinstance(labels, list) else []
 
 
 def _best(view: RunView, decides: str | None) -> Row | None:
@@ -223,13 +223,13 @@ def _lines_of_records(s: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def _positives(s: dict[str, Any]) -> dict[str, str]:
     """Return, for each binary classification task, the positive label of f1 and auc (`tasks/classify/targets.py`)."""
-    found = {}
+    positives = {}
     for name, kind in (s["tasks"] or {"": s["task"]}).items():
         labels, spec = s["labels"].get(name) or [], task_spec(kind)
         scored = any(r["task"] == name and r["score"] == "f1" for r in s["scores"])
         if scored and len(labels) == 2 and spec and (spec.output, spec.output_per) == ("choice", "row"):
-            found[name] = labels[1]
-    return found
+            positives[name] = labels[1]
+    return positives
 
 
 def _of(name: str) -> str:

@@ -17,7 +17,7 @@ from unmask.report import card, curves, figures, usage, words
 from unmask.report.info import facts, summary
 from unmask.report.view import RunView, jsonable, shape
 from unmask.text.report import KINDS
-from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
+from unmask.train.log import FIXED_TEXT, fixed_masking_values, loss_has_other_terms
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def _pretraining_sections(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
         "evaluation": {
             "evals": jsonable(evals),
             "accuracies": words.accuracies(evals),
-            "sums": any(is_sum(e) for e in evals),
-            "fixed": FIXED_TEXT if any(map(fixed_of, evals)) else "",
+            "sums": any(loss_has_other_terms(e) for e in evals),
+            "fixed": FIXED_TEXT if any(map(fixed_masking_values, evals)) else "",
         },
         "fills": view.fills,
         "problems": _problems(s["data"]["corpus"]),

@@ -37,8 +37,8 @@ def pretrained_command(folder: Path, model: dict[str, Any]) -> str:
 def pipeline(model: dict[str, Any]) -> tuple[str, str]:
     """Return the hub's pipeline for a model's class, and the field of its output."""
     architecture = model.get("architecture") or "ForMaskedLM"
-    found = [value for end, value in PIPELINES.items() if architecture.endswith(end)]
-    return found[0] if found else ("feature-extraction", "last_hidden_state")
+    matches = [value for end, value in PIPELINES.items() if architecture.endswith(end)]
+    return matches[0] if matches else ("feature-extraction", "last_hidden_state")
 
 
 def example(s: dict[str, Any]) -> str:
@@ -112,7 +112,7 @@ def library_snippet(model: dict[str, Any], folder: str, spec: TaskSpec | None) -
 
 
 def is_unmask_only(model: dict[str, Any], spec: TaskSpec | None = None) -> bool:
-    """Whether no other library can load the model for its purpose."""
+    """Return whether no other library can load the model for its purpose."""
     family = FAMILIES.get(model.get("family") or "")
     writes = (model.get("architecture") or "").endswith(("LMHeadModel", "ForConditionalGeneration"))
     return (family is not None and family.unmask_only) or (spec is not None and spec.output == "text" and not writes)

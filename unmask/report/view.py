@@ -57,14 +57,14 @@ class RunView:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """Details of the predictions by split (see `Task.details`); in a multi-task run, by task and split."""
+        """Return the details of the predictions by split (see `Task.details`); in a multi-task run, by task and split."""
         return self.read("details.json")
 
     @cached_property
     def fills(self) -> list[dict[str, Any]]:
-        """The example fills; [] if there are none (yet)."""
-        found = self.read("fills.json", [])
-        return [f | {"fills": [x for x in f["fills"] if finite(x.get("probability"))]} for f in found]
+        """Return the example fills; [] if there are none yet."""
+        fills = self.read("fills.json", [])
+        return [f | {"fills": [x for x in f["fills"] if finite(x.get("probability"))]} for f in fills]
 
     def logged(self, *events: str) -> list[dict[str, Any]]:
         return [e for e in self.events if e.get("event") in events]
@@ -86,7 +86,7 @@ class RunView:
 
     @cached_property
     def state(self) -> str:
-        """finished, running, failed (the loss became NaN, so resuming would fail again) or interrupted."""
+        """Return the state: finished, running, failed (the loss became NaN, so resuming would fail again) or interrupted."""
         trained = self.total and self.done >= self.total and (self.model / "config.json").exists()
         if self.results or (self.on_text and (trained or self.logged("end"))):
             return "finished"

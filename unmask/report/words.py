@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.metrics import finite, metric
-from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
+from unmask.metrics import finite, format_count, metric
+from unmask.train.log import FIXED_TEXT, fixed_masking_values, loss_has_other_terms
 
 Row = dict[str, Any]  # a line of the log, or a row of a table
 
@@ -44,7 +44,7 @@ def duration(seconds: float) -> str:
 
 
 def mixed_tracks(evals: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the held-out evaluations of each replay corpus, by name.
+    """Return the evaluations of each replay corpus, by name.
 
     >>> mixed_tracks([{"step": 5, "loss": 3.0, "heldout[news]": {"loss": 2.0}}])
     {'news': [{'step': 5, 'loss': 2.0}]}
@@ -58,7 +58,7 @@ def mixed_tracks(evals: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def accuracies(evals: Sequence[Row]) -> dict[str, str]:
-    """Return the loss terms that have a held-out accuracy, with their titles.
+    """Return the loss terms that have an accuracy, with their titles.
 
     >>> accuracies([{"mlm_accuracy": 0.2, "rtd_mlm_accuracy": 0.5, "loss": 3.0}])
     {'mlm': 'MLM', 'rtd_mlm': 'rtd_mlm'}
@@ -75,7 +75,7 @@ def describe_scores(e: Row) -> str:
     'loss 5.500, MLM loss 4.900, perplexity 134.3'
     """
     parts = [f"loss {e['loss']:.3f}"]
-    parts += [f"MLM loss {e['mlm']:.3f}"] if is_sum(e) and finite(e["mlm"]) else []
+    parts += [f"MLM loss {e['mlm']:.3f}"] if loss_has_other_terms(e) and finite(e["mlm"]) else []
     parts += [f"perplexity {e['perplexity']:,.1f}"] if finite(e.get("perplexity")) else []
     parts += [f"{title} accuracy {e[f'{term}_accuracy']:.1%}" for term, title in accuracies([e]).items()]
     return ", ".join(parts)
@@ -83,8 +83,8 @@ def describe_scores(e: Row) -> str:
 
 def describe_fixed(e: Row) -> str:
     """Describe the evaluation with fixed masking, which is the same for every run; "" if there is none."""
-    found = fixed_of(e)
-    return f"{describe_scores(found)}; {FIXED_TEXT}" if found and finite(found.get("loss")) else ""
+    fixed = fixed_masking_values(e)
+    return f"{describe_scores(fixed)}; {FIXED_TEXT}" if fixed and finite(fixed.get("loss")) else ""
 
 
 def describe_change(first: Row, last: Row) -> str:
@@ -108,14 +108,18 @@ def describe_duplicates(duplicates: dict[str, Any]) -> str:
         parts.append(f"near duplicates: {near['share']:.1%} of {near['documents']:,} sampled")
     if near.get("leaked"):
         parts.append(
-            f"{near['leaked']:,} of {near['heldout']:,} held-out documents are near duplicates of a training document"
+            f"{near['leaked']:,} of {near['heldout']:,} validation documents are near duplicates of a training document"
         )
     return "; ".join(parts)
 
 
 def counts(split: dict[str, Any]) -> str:
-    names = ("tokens", "documents", "sentences", "words")
-    return ", ".join(f"{split[n]:,} {n}" for n in names if finite(split.get(n)))
+    """
+    >>> counts({"tokens": 40, "documents": 1})
+    '40 tokens, 1 document'
+    """
+    nouns = ("token", "document", "sentence", "word")
+    return ", ".join(format_count(split[f"{noun}s"], noun) for noun in nouns if finite(split.get(f"{noun}s")))
 
 
 def epochs(s: dict[str, Any]) -> str:
@@ -170,8 +174,10 @@ def describe_baseline(row: Row, decides: str) -> str:
 def describe_best(s: Row) -> str:
     """Describe the evaluation by which the model was selected."""
     best, decides = s["best"] or {}, s["metric"]
-    shown = {decides: best.get(decides)} if decides else {k: v for k, v in best.items() if k not in ("step", "elapsed")}
-    text = ", ".join(f"{spaced(key)} {value:.4f}" for key, value in shown.items() if finite(value))
+    values = (
+        {decides: best.get(decides)} if decides else {k: v for k, v in best.items() if k not in ("step", "elapsed")}
+    )
+    text = ", ".join(f"{spaced(key)} {value:.4f}" for key, value in values.items() if finite(value))
     return f"{text} (step {best['step']:,})" if text and finite(best.get("step")) else text
 
 

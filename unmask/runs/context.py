@@ -24,7 +24,7 @@ class Context:
     console: Console
     report: Callable[[Run], None] = lambda run: None  # writes the report of a finished run
     eval_callback: EvalCallback | None = None  # called with the selection metric; may raise to end training
-    title: str = ""  # of the progress bar; "": the kind of run
+    title: str = ""  # title of the progress bar; "": the kind of run
     cache: dict[Any, Any] = field(default_factory=dict)  # labeled files, shared by the runs of a loop
 
     @classmethod

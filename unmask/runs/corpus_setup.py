@@ -72,7 +72,9 @@ def _train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str
         "path": str(folder),
         **report,
         "special_tokens": [tokenizer.token(i) for i in range(tokenizer.size) if tokenizer.special[i]],
-        "measured_on": "held-out documents" if heldout else "the training text itself (too few documents to hold out)",
+        "measured_on": "validation documents"
+        if heldout
+        else "the training text itself (too few documents to hold out)",
         "trained_on": tokenizer.trained_on,
     }
 

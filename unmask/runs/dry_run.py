@@ -16,7 +16,7 @@ from unmask.runs import estimate as estimates
 from unmask.runs.budget import Workload
 from unmask.runs.context import Context
 from unmask.runs.part import Part, seconds_per_prediction
-from unmask.train.fit import eval_every
+from unmask.train.fit import eval_interval
 from unmask.train.loader import LengthBucketedLoader
 from unmask.train.schedule import Plan
 
@@ -43,7 +43,7 @@ def estimate(job: "FinetuneJob", work: Workload, ctx: Context) -> dict[str, Any]
         "epochs": round(plan.length_phases[-1].rows / sum(work.rows.values()), 3),
         "batch": train.batch_size,
         "lr": train.lr,
-        "evaluations": math.ceil(plan.steps / eval_every(train, plan.steps)),
+        "evaluations": math.ceil(plan.steps / eval_interval(train, plan.steps)),
         "seeds": recipe.task.num_seeds,
         "seconds_per_step": step,
         "minutes": recipe.task.num_seeds * total / 60,

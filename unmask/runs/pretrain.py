@@ -13,7 +13,7 @@ from unmask.errors import UserError
 from unmask.hub import without_revision
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
-from unmask.runs import setup as setups
+from unmask.runs import setup as pretrain_setup
 from unmask.runs.budget import Workload, timing_recipe
 from unmask.runs.context import Context
 from unmask.runs.corpus_setup import prepare, prepare_replay
@@ -50,38 +50,39 @@ class Pretrain(TrainingKind[PretrainJob]):
 
     def check(self, recipe: Recipe, ctx: Context) -> Recipe:
         recipe = with_tokenizer(recipe)
-        setups.check(recipe)
+        pretrain_setup.check(recipe)
         return recipe
 
     def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> PretrainJob:
         folder, *replay_folders = ctx.on_main(lambda: self._stores(recipe, ctx, resume_state))
-        store, replay = TokenStore.open(folder), setups.open_replay(recipe, replay_folders)
+        store, replay = TokenStore.open(folder), pretrain_setup.open_replay(recipe, replay_folders)
         weights = resume_state.weights if resume_state else None
         setup = set_up(recipe, store, weights or recipe.init_from or None, replay)
         name = Path(without_revision(recipe.init_from)).name if recipe.init_from else recipe.preset
         data: dict[str, Any] = {}
         if not resume_state and ctx.is_main:
-            data = setups.data_json(store, replay) | {"files": setups.checksums(setup.recipe)}
+            data = pretrain_setup.data_json(store, replay) | {"files": pretrain_setup.checksums(setup.recipe)}
         return PretrainJob(setup.recipe, name, {"data.json": data}, setup=setup)
 
     def _stores(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> list[str]:
         if resume_state:
-            return setups.locate_stores(resume_state.run, recipe, ctx.console)
-        lengths = setups.pair_lengths(recipe)
+            return pretrain_setup.locate_stores(resume_state.run, recipe, ctx.console)
+        lengths = pretrain_setup.pair_lengths(recipe)
         store = prepare(recipe, ctx.console, lengths=lengths)
         return [str(store.path), *prepare_replay(recipe, store.tokenizer, lengths, ctx.console)]
 
     def work(self, job: PretrainJob, ctx: Context, run: Run | None = None) -> Workload:
         setup, recipe = job.setup, job.recipe
 
-        def trainer(plan: Plan) -> Trainer:
+        def build_trainer(plan: Plan) -> Trainer:
             return Trainer(setup.model, setup.objective, recipe.train, plan, recipe.seed, ctx.world)
 
-        def evaluation(trainer: Trainer) -> Evaluation | None:
+        def build_evaluation(trainer: Trainer) -> Evaluation | None:
             eval_sets = [eval_set for eval_set in setup.eval_sets(trainer.plan) if eval_set.batches]
             return Evaluation(lambda: evaluate_all(trainer, eval_sets)) if eval_sets else None
 
-        def evaluation_seconds(trainer: Trainer) -> float:
+        def time_evaluation(trainer: Trainer) -> float:
+            """Evaluate one batch and extrapolate to all of them."""
             eval_sets, start_time = setup.eval_sets(trainer.plan), time.perf_counter()
             trainer.evaluate(eval_sets[0].batches[:1], eval_sets[0].objective)
             return (time.perf_counter() - start_time) * sum(len(eval_set.batches) for eval_set in eval_sets)
@@ -91,14 +92,14 @@ class Pretrain(TrainingKind[PretrainJob]):
             if is_new_run and not recipe.init_from:
                 yield from _init_weights(setup, ctx)
 
-        def monitor(plan: Plan) -> LossMonitor:
+        def build_monitor(plan: Plan) -> LossMonitor:
             advice = plateau_advice(recipe.train, setup.model.config, is_new_model=not recipe.init_from)
             return LossMonitor(setup.store.meta["unigram_entropy"], plan.steps, advice)
 
         return Workload(
-            setup.model, setup.loader, recipe.train.max_length, setup.rows(), trainer, evaluation, evaluation_seconds,
+            setup.model, setup.loader, recipe.train.max_length, setup.rows(), build_trainer, build_evaluation, time_evaluation,
             setup.save, before_training=before_training, notes=lambda plan: [_describe_plan(setup, plan), *setup.notes],
-            warnings=corpus_warnings(setup.store.meta), monitor=monitor,
+            warnings=corpus_warnings(setup.store.meta), monitor=build_monitor,
         )  # fmt: skip
 
     def finish(self, job: PretrainJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
@@ -117,22 +118,22 @@ class Pretrain(TrainingKind[PretrainJob]):
         }
 
     def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
-        expected = estimate(recipe)
-        recipe, text, short_recipe = expected.recipe, expected.text, timing_recipe(expected.recipe)
-        short_plan = make_plan(short_recipe, expected.rows())
+        simulated = estimate(recipe)
+        recipe, text, short_recipe = simulated.recipe, simulated.text, timing_recipe(simulated.recipe)
+        short_plan = make_plan(short_recipe, simulated.rows())
         step_time = probe.measure_step_time(
-            short_recipe, expected.config, expected.objective, expected.loader, short_plan
+            short_recipe, simulated.config, simulated.objective, simulated.loader, short_plan
         )
-        model = probe.meta_model(expected.config, expected.objective)
-        plan = make_plan(recipe, expected.rows(), step_time.seconds)
+        model = probe.meta_model(simulated.config, simulated.objective)
+        plan = make_plan(recipe, simulated.rows(), step_time.seconds)
         rows = recipe.train.micro_batch_size or recipe.train.batch_size
-        batch = expected.loader.batch(0, rows, short_plan.final_step_config())
+        batch = simulated.loader.batch(0, rows, short_plan.final_step_config())
         return {
             "recipe": recipe.model_dump(mode="json"),
-            "architecture": expected.config.architecture(list(model.heads)),
+            "architecture": simulated.config.architecture(list(model.heads)),
             "parameters": sum(x.numel() for x in model.parameters()),
-            "memory_bytes": memory(model, recipe, vocabulary_rows(expected.objective, model, batch)),
-            "extension": text.extension and text.extension | {"text": describe(text.extension)},
+            "memory_bytes": memory(model, recipe, vocabulary_rows(simulated.objective, model, batch)),
+            "extension": text.extension | {"text": describe(text.extension)} if text.extension else None,
             "text_tokens": text.tokens,
             "text_tokens_from": text.source,
             "steps": plan.steps,
@@ -145,12 +146,12 @@ class Pretrain(TrainingKind[PretrainJob]):
 
 
 def _describe_plan(setup: TrainingSetup, plan: Plan) -> str:
-    times = plan.tokens / max(1, setup.store.meta["train"]["tokens"])
-    return f"{plan.steps:,} steps of {plan.batch} rows = {plan.tokens:,} tokens ({times:.2f} × the text)"
+    epochs = plan.tokens / max(1, setup.store.meta["train"]["tokens"])
+    return f"{plan.steps:,} steps of {plan.batch} rows = {plan.tokens:,} tokens ({epochs:.2f} epochs)"
 
 
 def _init_weights(setup: TrainingSetup, ctx: Context) -> Iterator[str]:
-    """Initialize a new model: by the objective, or its embeddings from corpus statistics. Yield messages."""
+    """Initialize a new model and yield messages. The embeddings come from corpus statistics, unless the objective sets the weights."""
     messages, recipe = setup.objective.init_model(setup.model), setup.recipe
     yield from messages
     from_corpus = recipe.train.embedding_init == "corpus_statistics" and setup.model.config.encoder == "transformer"

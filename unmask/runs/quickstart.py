@@ -166,12 +166,12 @@ def split_reviews(reviews: list[Record], seed: int) -> tuple[list[Record], list[
 def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list[dict[str, Any]]:
     from unmask.inference.predictor import load
 
-    shown = []
+    fills = []
     for filling in load(trained.model).fill(list(sentences), top_k=3):
-        shown.append(filling.as_dict())
-        best = "  ".join(f"{c['token']} {c['probability']:.0%}" for c in shown[-1]["masks"][0]["candidates"])
-        console.say(f"  {shown[-1]['text']:<56} {best}")
-    return shown
+        fills.append(filling.as_dict())
+        best = "  ".join(f"{c['token']} {c['probability']:.0%}" for c in fills[-1]["masks"][0]["candidates"])
+        console.say(f"  {fills[-1]['text']:<56} {best}")
+    return fills
 
 
 def classifier_recipe(data: Path, model: Path, name: str, seed: int) -> Recipe:

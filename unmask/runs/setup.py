@@ -46,16 +46,16 @@ class TrainingSetup:
     replay: Sequence[ReplaySource] = ()
 
     def eval_sets(self, plan: Plan) -> list[EvalSet]:
-        """Return the held-out rows of the corpus, for an MLM also under the fixed masking, and of each replay corpus."""
+        """Return the validation rows of the corpus, for an MLM also under the fixed masking, and of each replay corpus."""
         step_config, store = plan.final_step_config(), self.store
         stores = [(store, ""), *((source.store, source.part.name) for source in self.replay)]
-        own, *others = [
+        main, *others = [
             make_eval_set(s, self.recipe, self.objective, step_config, self.notes, name) for s, name in stores
         ]
         if supports_fixed_masking(self.objective):
             limit, config = self.recipe.train.max_eval_examples, self.model.config
             others.insert(0, fixed_eval_set(store.heldout, store.tokenizer, config, "mlm", step_config.length, limit))
-        return [own, *others]
+        return [main, *others]
 
     def rows(self) -> dict[int, int]:
         """Return the rows per epoch by row length, including replayed rows."""

@@ -34,7 +34,7 @@ from unmask.server.request_usage import current_request
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-TEXTS_PER_INPUT = 8  # on average, at most: choices, passages
+TEXTS_PER_INPUT = 8  # maximum of a request's mean; an input can have several texts (choices, passages)
 NUM_WORKERS = 4  # threads; one of them runs a forward pass at a time
 
 
@@ -44,7 +44,7 @@ class BatchKey(NamedTuple):
     model: str
     method: str
     settings: str
-    unbatched: int  # 0, or a unique number for a call that is not shared
+    unbatched: int  # 0, or a unique number for a call that is not batched with others
 
 
 @dataclass(eq=False)
@@ -66,7 +66,9 @@ class Batcher:
         self.pending_tokens = 0  # queued or running
         self.workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix="unmask-predict")
         self.running: dict[asyncio.Task, bool] = {}  # call → whether it is a long one
-        self.current: asyncio.Task | None = None  # a call that may be short, so that the next batch waits for it
+        self.current: asyncio.Task | None = (
+            None  # started less than `long_call_seconds` ago; the next batch waits for it
+        )
         self.num_unbatched = 0
         self.lock = FairLock()
         for predictor in models.values():
@@ -81,7 +83,7 @@ class Batcher:
         predictor = find_model(self.models, model)
         if method not in (*BATCHED_METHODS, *UNBATCHED_METHODS):
             raise UserError(f"unknown method {method!r}", expected=", ".join((*BATCHED_METHODS, *UNBATCHED_METHODS)))
-        is_list, items = as_items(method, args)
+        is_list, items = split_inputs(method, args)
         if not items:
             return []
         costs = await self._reserve(predictor, method, items, settings)
@@ -156,11 +158,11 @@ class Batcher:
         flat = [text for part in texts for text in part]
         counts = await count_tokens(predictor.tokenizer, flat, self.limits.max_request_tokens)
         request = current_request()
-        request.tokens += sum(each.tokens for each in counts)
-        worst = max((each.unknown for each in counts), default=0.0)
+        request.tokens += sum(count.tokens for count in counts)
+        worst = max((count.unknown for count in counts), default=0.0)
         if worst >= unknown.WARN_FRACTION:
-            which = "the text" if len(counts) == 1 else "a text"
-            request.warnings[f"unknown_tokens: {unknown.describe(predictor.tokenizer, worst, which)}"] = None
+            subject = "the text" if len(counts) == 1 else "a text"
+            request.warnings[f"unknown_tokens: {unknown.describe(predictor.tokenizer, worst, subject)}"] = None
         remaining = iter(counts)
         return [sum(next(remaining).tokens for _ in part) for part in texts]
 
@@ -183,7 +185,7 @@ class Batcher:
         self.queues.setdefault(key, deque()).extend(inputs)
         self._add_pending(sum(costs))
         self._start_next()
-        results = await asyncio.gather(*(each.result for each in inputs), return_exceptions=True)
+        results = await asyncio.gather(*(queued.result for queued in inputs), return_exceptions=True)
         for number, result in enumerate(results, 1):
             if isinstance(result, UserError) and len(items) > 1:
                 message = f"input {number} of {len(items)}: {result.message}"
@@ -193,7 +195,7 @@ class Batcher:
         return results
 
     def _start_next(self) -> None:
-        """Start the next batch, unless a call has just started, which may be short, or all workers are busy."""
+        """Start the next batch, unless all workers are busy or the last call may still turn out to be short."""
         if self.current is not None or len(self.running) == NUM_WORKERS:
             return
         batch = self._next_batch()
@@ -220,35 +222,35 @@ class Batcher:
         try:
             results = await loop.run_in_executor(self.workers, self._compute, key, inputs)
         finally:
-            self._add_pending(-sum(each.tokens for each in inputs))
-        for each, result in zip(inputs, results, strict=True):
-            if each.result.done():
+            self._add_pending(-sum(queued.tokens for queued in inputs))
+        for queued, result in zip(inputs, results, strict=True):
+            if queued.result.done():
                 continue
             if isinstance(result, Exception):
-                each.result.set_exception(result)
+                queued.result.set_exception(result)
             else:
-                each.result.set_result(result)
+                queued.result.set_result(result)
 
-    def _is_long(self, each: QueuedInput) -> bool:
-        return each.tokens > self.limits.max_batch_tokens
+    def _is_long(self, queued: QueuedInput) -> bool:
+        return queued.tokens > self.limits.max_batch_tokens
 
     def _next_batch(self) -> tuple[BatchKey, list[QueuedInput]] | None:
-        """Take a batch from the queue that has waited longest; if more is left in it, it moves to the end (round robin)."""
-        no_long = sum(self.running.values()) == NUM_WORKERS - 1  # the last worker is reserved for short requests
+        """Take a batch from the queue that has waited longest. If inputs remain, the queue moves to the end (round robin)."""
+        only_short = sum(self.running.values()) == NUM_WORKERS - 1  # the last worker is reserved for short requests
         for key, queue in list(self.queues.items()):
             del self.queues[key]
             batch: list[QueuedInput] = []
-            skipped: list[QueuedInput] = []  # long ones, which wait for a worker
+            skipped: list[QueuedInput] = []  # long inputs that wait for another worker
             tokens = 0
             while queue and (not batch or tokens + queue[0].tokens <= self.limits.max_batch_tokens):
-                each = queue.popleft()
-                if each.result.done():  # its client has disconnected or timed out
-                    self._add_pending(-each.tokens)
-                elif no_long and self._is_long(each):
-                    skipped.append(each)
+                queued = queue.popleft()
+                if queued.result.done():  # its client has disconnected or timed out
+                    self._add_pending(-queued.tokens)
+                elif only_short and self._is_long(queued):
+                    skipped.append(queued)
                 else:
-                    batch.append(each)
-                    tokens += each.tokens
+                    batch.append(queued)
+                    tokens += queued.tokens
             queue.extendleft(reversed(skipped))
             if queue:
                 self.queues[key] = queue
@@ -263,13 +265,13 @@ class Batcher:
     def _compute(self, key: BatchKey, inputs: Sequence[QueuedInput]) -> list[Any]:
         """Return a result or an exception for each input. Runs in a worker thread."""
         start_time = time.perf_counter()
-        items = [each.item for each in inputs]
-        with self.lock.cancel_if_abandoned(lambda: all(each.result.done() for each in inputs)):
+        items = [queued.item for queued in inputs]
+        with self.lock.cancel_if_abandoned(lambda: all(queued.result.done() for queued in inputs)):
             results = run_batch(self.models[key.model], key.method, items, inputs[0].settings, bool(key.unbatched))
         labels = key.model, key.method
         self.metrics.batch_seconds.labels(*labels).observe(time.perf_counter() - start_time)
         self.metrics.batch_size.labels(*labels).observe(len(inputs))
-        self.metrics.batch_tokens.labels(*labels).observe(sum(each.tokens for each in inputs))
+        self.metrics.batch_tokens.labels(*labels).observe(sum(queued.tokens for queued in inputs))
         return results
 
 
@@ -289,10 +291,10 @@ def is_batchable(predictor: "Predictor", method: str, settings: Mapping[str, Any
     return method in BATCHED_METHODS
 
 
-def as_items(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
+def split_inputs(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
     """Return whether the arguments are a list of inputs, and the inputs.
 
-    >>> as_items("fill", (["a", "b"],)), as_items("next_sentence", ("a", "b")), as_items("similarity", ("q", ["a", "b"]))
+    >>> split_inputs("fill", (["a", "b"],)), split_inputs("next_sentence", ("a", "b")), split_inputs("similarity", ("q", ["a", "b"]))
     ((True, ['a', 'b']), (False, [('a', 'b')]), (False, [('q', ['a', 'b'])]))
     """
     if method == "next_sentence":

@@ -35,7 +35,7 @@ def check_characters(predictor: "Predictor", method: str, items: Sequence[Any]) 
 
 
 def reads_long_texts(predictor: "Predictor", method: str) -> bool:
-    """Whether a text may exceed the model's maximum length: tasks read it in windows or truncate it."""
+    """Return whether a text may be longer than the model's maximum: tasks read it in windows or truncate it."""
     if method in (EMBED, "similarity"):
         return predictor.task is not None and predictor.task.spec.output == "vector"
     return predictor.task is not None and method not in ("fill", "score", "next_sentence", "attention", "word_vectors")

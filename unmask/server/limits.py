@@ -18,13 +18,17 @@ class Limits:
       expected: above 0
     """
 
-    max_body_bytes: int = 2 << 20  # of a request, as sent and after decompression
-    max_buffered_bytes: int = 64 << 20  # of all request bodies at a time; beyond it: 503
+    max_body_bytes: int = 2 << 20  # maximum size of a request, as sent and after decompression
+    max_buffered_bytes: int = 64 << 20  # maximum of all request bodies together; the server answers 503 above it
     max_inputs: int = 1024  # texts or records of a request
-    max_request_tokens: int = 1 << 18  # that the model reads for a request; scoring reads a text once per token
+    max_request_tokens: int = 1 << 18  # maximum that the model reads for a request; scoring reads a text once per token
     max_queue_tokens: int = 1 << 20  # queued or running; beyond it: 429
-    max_response_bytes: int = 32 << 20  # of a response, estimated before it is computed; beyond it: 413
-    max_total_response_bytes: int = 128 << 20  # of all responses that are computed or sent; beyond it: 503
+    max_response_bytes: int = (
+        32 << 20
+    )  # maximum of a response, estimated before it is computed; the server answers 413 above it
+    max_total_response_bytes: int = (
+        128 << 20
+    )  # maximum of all responses that are being computed or sent; the server answers 503 above it
     max_batch_tokens: int = 1 << 14  # of one call of the model
     request_timeout: float = 120.0  # seconds from the end of a request's body to the start of its response (503)
     # Seconds that a client may take to send the headers, to send the body, or to read the next chunk of a response.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NUMBER = 22
 ENTRY = 200  # a small object: a candidate without its text, a token with its position
 TOKEN = 64  # a generated token
-NUM_SPANS = 3  # that question answering returns for a passage (tasks/answer/task.py); the best one is repeated
+NUM_SPANS = 3  # spans that question answering returns for a passage (tasks/answer/task.py); the best one is repeated
 
 
 def text_bytes(text: str) -> int:

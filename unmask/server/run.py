@@ -29,7 +29,7 @@ from unmask.server.middleware import RequestMiddleware
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-MAX_CONNECTIONS = 4096  # at a time, including idle ones
+MAX_CONNECTIONS = 4096  # maximum number of open connections, including idle ones
 MAX_HEADER_BYTES = 64 << 10
 KILL_DELAY = 3.0  # seconds after the shutdown timeout until the process is killed
 
@@ -55,7 +55,7 @@ def run(
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a signal arrives. `on_ready` is called with the URL when the server accepts connections."""
-    host, port = access.host, free_port(access.host, access.port)
+    host, port = access.host, pick_free_port(access.host, access.port)
     restricted = is_local(host) or access.allowed_hosts
     app = make_app(
         models,
@@ -160,7 +160,7 @@ def is_local(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def free_port(host: str, port: int) -> int:
+def pick_free_port(host: str, port: int) -> int:
     """Return `port`, or a free port for 0; raise UserError if the port cannot be used."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -50,6 +50,6 @@ def intervals(
 
 
 def _independent(spec: TaskSpec, records: Sequence[Any]) -> bool:
-    """Whether records contribute to a score independently. A rank among all records does not: duplicates in a resample would compete."""
+    """Return whether records contribute to a score independently. A rank among all records does not: duplicates in a resample would compete."""
     targets = [field.key for field in spec.fields if field.use == "target"]
     return not spec.ranked_field or all(any(key in record for key in targets) for record in records)

@@ -29,7 +29,7 @@ def check_compatibility(spec: TaskSpec, recipe: Recipe, config: ModelConfig) -> 
 
 
 def has_heads(spec: TaskSpec, family: Any) -> bool:
-    """Whether models of a family can have the task's heads. A vector needs an encoder, and no head."""
+    """Return whether models of a family can have the task's heads. A vector needs an encoder, and no head."""
     if spec.output == "vector":
         return not family.fixed.get("decoder_layers") and family.decoder_start == "sep"
     alternatives = [set(head.split("|")) for head in spec.heads]

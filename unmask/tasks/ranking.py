@@ -34,7 +34,7 @@ def ranking_metrics(ranked: Sequence[float] | np.ndarray, judged: Sequence[float
     ideal = -np.sort(-np.maximum(np.asarray(judged, np.float64), 0.0))
     hits, num_relevant = gains > 0, int((ideal > 0).sum())
     ideal_dcg = _dcg(ideal[:NDCG_CUTOFF])
-    ranks = np.flatnonzero(hits) + 1  # of the relevant passages, from 1
+    ranks = np.flatnonzero(hits) + 1  # ranks of the relevant passages, from 1
     out = {
         "ndcg@10": _dcg(gains[:NDCG_CUTOFF]) / ideal_dcg if ideal_dcg else 0.0,
         "mrr": 1.0 / ranks[0] if len(ranks) else 0.0,

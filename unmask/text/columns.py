@@ -5,9 +5,10 @@ pass a column name or a column number, counted from 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError, command, nearest
 
 CHINESE_TO_ENGLISH: dict[str, str] = {  # Chinese name, simplified or traditional → English name
     **dict.fromkeys(("文本", "文字", "微博", "推文"), "text"),
@@ -71,7 +72,7 @@ CHINESE_TO_ENGLISH: dict[str, str] = {  # Chinese name, simplified or traditiona
 TEXT_COLUMNS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
 OTHER_COLUMNS = ("class", "labels", "answers", "choices", "spans", "tokens", "positives", "negatives")
 KNOWN_COLUMNS = {*CHINESE_TO_ENGLISH, *CHINESE_TO_ENGLISH.values(), *OTHER_COLUMNS}
-MAX_DEPTH = 3  # of nested objects that are flattened
+MAX_DEPTH = 3  # nested objects are flattened up to this depth
 
 
 class MissingColumn(UserError):
@@ -105,14 +106,16 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
 def column_error(path: str, wanted: str, columns: Sequence[str]) -> UserError:
     numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
     return UserError(
-        f"{path}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=list_columns(columns) + numbers
+        f"{path}: no column {wanted!r}{nearest(wanted, list(columns))}",
+        expected=list_columns(columns) + numbers,
+        hint="pass --column ROLE=NAME with one of these names",
     )
 
 
 def map_columns(
     columns: Sequence[str],
     roles: Mapping[str, Sequence[str]],
-    given: Mapping[str, str],
+    chosen_columns: Mapping[str, str],
     needed: Sequence[str],
     path: str,
 ) -> dict[str, str]:
@@ -124,15 +127,15 @@ def map_columns(
     >>> map_columns(["编号", "句子", "标签"], roles, {}, ["text"], "a.csv")
     {'text': '句子', 'label': '标签'}
     """
-    unknown = next((role for role in given if role not in roles), None)
+    unknown = next((role for role in chosen_columns if role not in roles), None)
     if unknown is not None:
         raise UserError(f"unknown role {unknown!r}{nearest(unknown, list(roles))}", expected=", ".join(roles))
     assigned: dict[str, str] = {}
     names = {normalize_name(name): name for name in reversed(columns)}
-    for role in given:
-        column = find_column(columns, given[role])
+    for role in chosen_columns:
+        column = find_column(columns, chosen_columns[role])
         if column is None:
-            raise column_error(path, given[role], columns)
+            raise column_error(path, chosen_columns[role], columns)
         assigned[role] = column
     for role, usual in roles.items():
         if role not in assigned:
@@ -143,13 +146,14 @@ def map_columns(
                 assigned[role] = column
     missing = next((role for role in needed if role not in assigned), None)
     if missing is not None:
-        names_shown = ", ".join(roles[missing][:6])
+        usual_names = ", ".join(roles[missing][:6])
         error = MissingColumn(
-            f"{path}: no column for {missing!r}" + ("" if columns else ", because it is not a table"),
-            expected=f"{list_columns(columns)}; usually called {names_shown}"
+            f"{path}: no column for {missing!r}"
+            + (f" (columns {list_columns(columns)})" if columns else ", because it is not a table"),
+            expected=f"{'a column' if columns else 'a table with a column'} called {usual_names}",
+            hint=f"pass --column {missing}=NAME"
             if columns
-            else f"a table with a column {names_shown}",
-            hint=f"pass --column {missing}=NAME" if columns else None,
+            else f"{command('unmask doctor', Path(path))} detects its task",
         )
         error.role = missing
         raise error

@@ -31,7 +31,7 @@ from unmask.text.readers import File, Kind, Mode, Reading
 from unmask.text.report import Report
 
 SAMPLE_BYTES = 1 << 20  # read to detect columns and document boundaries
-LABELED_SAMPLE_BYTES = 1 << 24  # … of a labeled file, which has to fit into memory anyway
+LABELED_SAMPLE_BYTES = 1 << 24  # the same for a labeled file, which must fit into memory
 STDIN = "<stdin>"
 SUPPORTED = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
 SAMPLE_RECORDS = 200  # read to detect the text column
@@ -79,8 +79,8 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
     return file
 
 
-def probe_labeled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
-    """Detect the format of a labeled file from its first bytes. `given`: columns named by the user."""
+def probe_labeled(path: Path, name: str, encoding: str, chosen_columns: Collection[str] = ()) -> tuple[File, Layout]:
+    """Detect the format of a labeled file from its first bytes. `chosen_columns`: columns named by the user."""
     if has_plugin_reader(name):
         return _probe_plugin(path, name, ""), Layout("table")
     suffix = file_suffix(name)
@@ -91,7 +91,9 @@ def probe_labeled(path: Path, name: str, encoding: str, given: Collection[str] =
     if suffix == ".parquet":
         raise UserError(f"{name}: not a parquet file, despite its suffix", expected=SUPPORTED)
 
-    layout = Layout("text") if suffix in CONLL_SUFFIXES else detect_layout(sample.text, suffix, given, sample.whole)
+    layout = (
+        Layout("text") if suffix in CONLL_SUFFIXES else detect_layout(sample.text, suffix, chosen_columns, sample.whole)
+    )
     if suffix == ".json" and layout.kind == "text" and sample.text.strip():
         layout = Layout("json")  # its reader reports the error
     if KIND_BY_SUFFIX.get(suffix) == "jsonl" and layout.kind == "text" and sample.text.strip():
@@ -118,7 +120,11 @@ def read_head(path: Path, name: str, encoding: str, size: int) -> tuple[File, by
                 if reason := detect_binary(head):
                     codec = guess_utf16(head) if "UTF-16" in reason else ""
                     iconv = f"iconv -f {codec.replace('16-', '16')} {name}"
-                    hint = f"pass --encoding {codec} (applies to all text files), or run {iconv}" if codec else None
+                    hint = (
+                        f"pass --encoding {codec} (applies to all text files), or run {iconv}"
+                        if codec
+                        else "convert it to text"
+                    )
                     raise UserError(f"{name}: not text but {reason}", expected=SUPPORTED, hint=hint)
                 file.encoding = detect_encoding(head)
             return file, head + read_exactly(stream, size - HEAD_BYTES) if len(head) == HEAD_BYTES else head

@@ -31,7 +31,7 @@ class EncodeTask:
     heldout: bool = False
     sampled: bool = False  # compute its MinHash signature
     tail: float = 0.0  # fraction of the document, at its end, that is held out
-    alone: bool = False  # it is the only document of the corpus
+    is_only_document: bool = False  # of the corpus
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class DocumentEncoder:
                 if tail is not None:
                     heldout.append(tail)
                 # A document of one sentence cannot be split: it is held out, unless the training split would be empty.
-                (train if tail is not None or task.alone else heldout).append(head)
+                (train if tail is not None or task.is_only_document else heldout).append(head)
             else:
                 (heldout if task.heldout else train).append(document)
         sep, empty = self.tokenizer.sep, np.zeros((0, 64), np.uint32)

@@ -107,7 +107,7 @@ def describe(report: dict[str, Any]) -> str:
     useful = ", ".join(f"{w['word']} ({' '.join(w['pieces'])})" for w in report["words"])
     return (
         f"vocabulary: {report['added']:,} words added, now {report['vocabulary']:,}; "
-        f"tokens per word on held-out text {before:.3f} → {after:.3f}\n  most useful: {useful}"
+        f"tokens per word on validation text {before:.3f} → {after:.3f}\n  most useful: {useful}"
     )
 
 

@@ -44,8 +44,8 @@ class Layout:
     ambiguous: bool = False  # read as text, but may be a table
 
 
-def detect_layout(text: str, suffix: str, given: Collection[str] = (), whole: bool = True) -> Layout:
-    """Return the layout of a file that starts with `text`. `given`: columns named by the user; `whole`: `text` is the whole file.
+def detect_layout(text: str, suffix: str, chosen_columns: Collection[str] = (), whole: bool = True) -> Layout:
+    """Return the layout of a file that starts with `text`. `chosen_columns`: columns named by the user; `whole`: `text` is the whole file.
 
     >>> detect_layout("text\\tlabel\\nso good\\tpos\\n", ".txt")
     Layout(kind='table', separator='\\t', quotes=True, columns=(), reason='', ambiguous=False)
@@ -72,7 +72,7 @@ def detect_layout(text: str, suffix: str, given: Collection[str] = (), whole: bo
         separator = chosen
     quotes = separator != "\t" or not unquoted
     rows = parse(lines, separator, quotes)
-    reason = missing_header_reason(rows, given)
+    reason = missing_header_reason(rows, chosen_columns)
     columns = tuple(str(n + 1) for n in range(_common_width(rows)[0])) if reason else ()
     return Layout("table", separator, quotes, columns, reason)
 
@@ -192,7 +192,7 @@ def is_number(text: str) -> bool:
         return False
 
 
-def missing_header_reason(rows: Sequence[Row], given: Collection[str] = ()) -> str:
+def missing_header_reason(rows: Sequence[Row], chosen_columns: Collection[str] = ()) -> str:
     """Return why the first row is data, or "" if it is a header.
 
     >>> missing_header_reason([["gj04", "1", "So they say."], ["gj04", "0", "They so."]])
@@ -205,7 +205,7 @@ def missing_header_reason(rows: Sequence[Row], given: Collection[str] = ()) -> s
     first = [cell.strip() for cell in rows[0]]
     columns = [[row[n].strip() for row in rows[1:] if n < len(row)] for n in range(len(first))]
     known = [n for n, cell in enumerate(first) if normalize_name(cell) in KNOWN_COLUMNS]
-    if any(cell and cell in given and not cell.isdecimal() for cell in first):
+    if any(cell and cell in chosen_columns and not cell.isdecimal() for cell in first):
         return ""
     if len(known) > 1 or any(first[n] not in columns[n] for n in known):
         return ""

@@ -75,7 +75,7 @@ class PartialStoreFiles:
             self.files[name] = file
 
     @staticmethod
-    def fit(folder: Path, sizes: dict[str, int]) -> bool:
+    def are_complete(folder: Path, sizes: dict[str, int]) -> bool:
         """Return whether every file has at least the bytes recorded in the journal."""
         try:
             return all((folder / name).stat().st_size >= size for name, size in sizes.items())
@@ -115,7 +115,7 @@ class PartialStoreFiles:
         return {name: file.tell() for name, file in self.files.items()}
 
     def _ends(self, split: str) -> tuple[int, int]:
-        """Tokens and sentences written so far."""
+        """Return the numbers of tokens and sentences written so far."""
         tokens = self.files[f"{split}/tokens.bin"].tell() // self.dtype.itemsize
         return tokens, self.files[f"{split}/sentences.bin"].tell() // 8
 

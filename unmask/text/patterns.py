@@ -16,7 +16,7 @@ O200K = (  # of GPT-4o: words split by case
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
 )
 MAX_PATTERN_CHARS = 2000
-MAX_COMBINATIONS = 1000  # of the counts of the limited repetitions of one alternative
+MAX_COMBINATIONS = 1000  # maximum number of combinations of repetition counts in one alternative
 
 _ATOM = re.compile(
     r"\\[pP]\{\^?\w+\}|\\[xu]\{\w+\}|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\[^1-9kgKpPXQEC]|[^\\()\[\]|*+?{}]|[{}](?!\d)"

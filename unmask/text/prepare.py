@@ -41,7 +41,7 @@ from unmask.text.partial import (
     write_journal,
     write_store_checksums,
 )
-from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, SplitPlan, decisions, make_split_plan
+from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, SplitPlan, make_split_plan, read_decisions
 from unmask.text.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.workers import encode_inline, encode_parallel
@@ -56,7 +56,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def store_parts(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> dict[str, Any]:
-    """Return everything that determines the bytes of a store. (The corpus fingerprint covers document boundaries.)"""
+    """Return everything that determines the bytes of a store. Document boundaries are part of the corpus fingerprint."""
     return {
         "format": FORMAT,
         "corpus": corpus.fingerprint(),
@@ -81,7 +81,7 @@ def prepare(
     """Tokenize the corpus into a TokenStore in the folder `out` (None: in the cache, under its key).
 
     An existing store with the same key is opened; one with another key is never modified.
-    `lengths`: row lengths for which the chunks of sentence pairs are indexed at once.
+    `lengths`: row lengths of sentence-pair objectives. The index of chunks for them is built now, not at the first row.
     """
     parts = store_parts(corpus, tokenizer, settings)
     key = _key(parts)
@@ -98,7 +98,7 @@ def prepare(
                     _Build(corpus, tokenizer, settings, partial, parts, report).run()
                     _publish(partial, path, key, parts)
         except OSError as error:
-            raise _explain(error, path, partial, corpus) from error
+            raise _explain_os_error(error, path, partial, corpus) from error
     store = TokenStore.open(path)
     store.index(lengths)
     return store
@@ -137,7 +137,7 @@ class _Build:
     def run(self) -> None:
         if not (self.folder / "meta.json").exists():  # otherwise the build was killed after its last step
             journal = read_journal(self.journal)
-            if journal is None or not PartialStoreFiles.fit(self.folder, journal["sizes"]):
+            if journal is None or not PartialStoreFiles.are_complete(self.folder, journal["sizes"]):
                 journal = self._start()
             plan = SplitPlan(**journal["plan"])
             with PartialStoreFiles(self.folder, journal["sizes"], self.dtype) as files:
@@ -209,14 +209,17 @@ class _Build:
     def _batches(
         self, plan: SplitPlan, done: int, sampled: list[tuple[str, bool]], dropped: list[str]
     ) -> Iterator[tuple[list[EncodeTask], int]]:
-        """Yield (documents to encode, number of corpus documents consumed after them)."""
+        """Yield (documents to encode, number of corpus documents read so far).
+
+        Adds the locations of sampled and dropped documents to `sampled` and `dropped`.
+        """
         batch: list[EncodeTask] = []
         characters = number = 0
-        decided = decisions(self.scan, self.plan)
-        alone = plan.documents - plan.dropped == 1
+        planned = read_decisions(self.scan, self.plan)
+        is_only_document = plan.documents - plan.dropped == 1
         for number, document in enumerate(self.corpus, 1):
-            bits, expected = next(decided, (0, -1))
-            if len(document.text) != expected:
+            bits, planned_length = next(planned, (0, -1))
+            if len(document.text) != planned_length:
                 self._raise_changed()
             location = f"{document.source}:{document.line}"
             if bits & DROPPED:
@@ -228,12 +231,12 @@ class _Build:
             if number <= done:
                 continue
             tail = plan.tail if number - 1 == plan.tail_of else 0.0
-            batch.append(EncodeTask(document.text, bool(bits & HELDOUT), bool(bits & SAMPLED), tail, alone))
+            batch.append(EncodeTask(document.text, bool(bits & HELDOUT), bool(bits & SAMPLED), tail, is_only_document))
             characters += len(document.text)
             if characters >= BATCH_CHARS:
                 yield batch, number
                 batch, characters = [], 0
-        if next(decided, None) is not None:
+        if next(planned, None) is not None:
             self._raise_changed()
         if batch:
             yield batch, number
@@ -250,10 +253,10 @@ class _Build:
     ) -> dict[str, Any]:
         from unmask import __version__  # not at the top: `unmask` imports this module
 
-        sides = {name: count_split(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
-        counts: np.ndarray = sides["train"].pop("counts")
-        sides["heldout"].pop("counts")
-        if not sides["train"]["tokens"]:
+        splits = {name: count_split(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
+        counts: np.ndarray = splits["train"].pop("counts")
+        splits["heldout"].pop("counts")
+        if not splits["train"]["tokens"]:
             shutil.rmtree(self.folder)
             raise UserError(
                 f"none of the {plan.documents:,} documents ({plan.characters:,} characters) contains a token to train on",
@@ -275,7 +278,7 @@ class _Build:
             },
             "vocabulary": self.tokenizer.size,
             "dtype": self.dtype.name,
-            **sides,
+            **splits,
             "heldout_rule": plan.rule,
             # nats per training token without [SEP]: the loss of a model that predicts by frequency alone
             "unigram_entropy": float(-(share * np.log(share)).sum()),
@@ -325,7 +328,7 @@ def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None
     (path / "lock").unlink(missing_ok=True)  # held until now, so that no other process started a new build
 
 
-def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
+def _explain_os_error(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
     if error.errno not in _DISK_FULL:
         return UserError(f"cannot prepare {path}: {error}", hint="choose another folder with -o")
     written = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())

@@ -19,8 +19,8 @@ from unmask.text.report import Report
 
 MAX_DOCUMENT_CHARS = 1 << 20
 SPLIT_SEARCH_CHARS = 1 << 16  # before that limit, in which a good position to split is searched
-MAX_LINE_CHARS = 1 << 26  # of a JSON or csv line, which has to be in memory
-MAX_FIELD_CHARS = 1 << 24  # of a csv field: the csv module needs 4 bytes per character
+MAX_LINE_CHARS = 1 << 26  # maximum of a JSON or csv line, which must fit into memory
+MAX_FIELD_CHARS = 1 << 24  # maximum of a csv field; the csv module needs 4 bytes per character
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "other"]  # other: read by a plugin
 Mode = Literal["file", "paragraph", "line", "record"]
@@ -48,12 +48,12 @@ class File:
     size: int  # bytes on disk
     kind: Kind = "text"
     mode: Mode = "file"
-    reason: str = ""  # of the choice of mode or column, for display
+    reason: str = ""  # why this mode or column was chosen, for display
     encoding: str = "auto"  # "ascii": only ASCII seen so far, so still undecided
     column: str = ""
     delimiter: str = ","
     quotes: bool = True  # csv fields may be quoted
-    columns: tuple[str, ...] = ()  # of a csv or tsv file without a header
+    columns: tuple[str, ...] = ()  # column names of a csv or tsv file without a header
     html: bool = False  # <br /> is a line break
 
 
@@ -65,8 +65,8 @@ class Reading:
         self.bytes_before = report.bytes
         self.splitter = _DocumentSplitter(self)
 
-    def note(self, kind: str, line: int, what: str, count: int = 1) -> None:
-        self.report.add(kind, self.file.name, line, what, count)
+    def note(self, kind: str, line: int, message: str, count: int = 1) -> None:
+        self.report.add(kind, self.file.name, line, message, count)
 
     def documents(self) -> Iterator[Document]:
         try:
@@ -120,7 +120,7 @@ class Reading:
 
     def _split_text(self, chunks: Iterator[str]) -> Iterator[Document]:
         separator = _SEPARATORS[self.file.mode]
-        rest, line = "", 1  # of the incomplete document
+        rest, line = "", 1  # text and first line of the incomplete document
         for chunk in chunks:
             text, done = rest + chunk, 0
             for match in separator.finditer(text) if separator else ():

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from unmask.metrics import format_count
+
 MAX_LOCATED = 20  # problems per kind that are saved with their location; all are counted
 MAX_PRINTED = 5  # problems per kind that are printed with their location
 
@@ -30,14 +32,14 @@ class Problem:
     kind: str
     source: str
     line: int  # 0: the whole file
-    what: str
+    message: str
 
     def __str__(self) -> str:
         """
         >>> print(Problem("bad_json", "a.jsonl", 7, "not JSON"))
         a.jsonl:7: not JSON
         """
-        return f"{self.source}:{self.line}: {self.what}" if self.line else f"{self.source}: {self.what}"
+        return f"{self.source}:{self.line}: {self.message}" if self.line else f"{self.source}: {self.message}"
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Report:
     >>> report = Report(files=1, documents=2, characters=30, bytes=32)
     >>> report.add("bad_json", "a.jsonl", 7, "not JSON")
     >>> print(report)
-    1 files, 2 documents, 30 characters, 32 bytes read
+    1 file, 2 documents, 30 characters, 32 bytes read
     1 lines that are not JSON, skipped
       a.jsonl:7: not JSON
     """
@@ -59,12 +61,12 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     _located: Counter[str] = field(default_factory=Counter, repr=False)
 
-    def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
+    def add(self, kind: str, source: str, line: int, message: str, count: int = 1) -> None:
         assert kind in KINDS, kind
         self.counts[kind] += count
         if self._located[kind] < MAX_LOCATED:
             self._located[kind] += 1
-            self.problems.append(Problem(kind, source, line, what))
+            self.problems.append(Problem(kind, source, line, message))
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -72,8 +74,10 @@ class Report:
     def lines(self) -> list[str]:
         """Return lines for display: totals, then each kind of problem with its first locations."""
         lines = [
-            f"{self.files:,} files, {self.documents:,} documents, {self.characters:,} characters, "
-            f"{self.bytes:,} bytes read"
+            ", ".join(
+                format_count(getattr(self, f"{noun}s"), noun) for noun in ("file", "document", "character", "byte")
+            )
+            + " read"
         ]
         for kind, label in KINDS.items():
             if self.counts[kind]:

@@ -19,7 +19,7 @@ from unmask.text.dedupe import HASH_RECORD, exact_duplicates, read_hash_records
 
 HELDOUT, DROPPED, SAMPLED = 1, 2, 4  # bits of a document's plan; HELDOUT not set = trained on
 MAX_RANKED_DOCUMENTS = 10_000
-MAX_DOCUMENT_FRACTION = 0.2  # of the text: the largest single document that may be held out
+MAX_DOCUMENT_FRACTION = 0.2  # a single document may be held out if it is at most this fraction of the text
 
 
 @dataclass
@@ -80,7 +80,7 @@ def _write_zeros(path: Path, size: int) -> None:
             file.write(bytes(min(1 << 20, size - start)))
 
 
-def decisions(scan: Path, plan: Path) -> Iterator[tuple[int, int]]:
+def read_decisions(scan: Path, plan: Path) -> Iterator[tuple[int, int]]:
     """Yield (bits, characters) of every document, in corpus order."""
     with open(plan, "rb") as file:
         for _, block in read_hash_records(scan):
@@ -93,19 +93,19 @@ def _select_smallest_hashes(scan: Path, marks: np.ndarray, target: float, total:
     kept = np.flatnonzero(np.asarray(marks) & DROPPED == 0)
     sizes = block["characters"][kept]
     held_out: list[int] = []  # indices into `kept`
-    taken = 0
+    num_characters = 0
     for i in np.argsort(block["low"][kept], kind="stable").tolist():
-        if taken + sizes[i] / 2 < target and len(held_out) + 1 < len(kept):  # closer to the target with it
+        if num_characters + sizes[i] / 2 < target and len(held_out) + 1 < len(kept):  # closer to the target with it
             held_out.append(i)
-            taken += int(sizes[i])
+            num_characters += int(sizes[i])
     tail_of, tail = -1, 0.0
-    if taken < target / 2:  # the rest is too long: take the smallest document, or the end of the longest
-        rest = np.setdiff1d(np.arange(len(kept)), held_out)
-        smallest, longest = rest[sizes[rest].argmin()], rest[sizes[rest].argmax()]
-        if len(rest) > 1 and sizes[smallest] <= MAX_DOCUMENT_FRACTION * total:
+    if num_characters < target / 2:  # all other documents are too long: take the smallest, or the end of the longest
+        remaining = np.setdiff1d(np.arange(len(kept)), held_out)
+        smallest, longest = remaining[sizes[remaining].argmin()], remaining[sizes[remaining].argmax()]
+        if len(remaining) > 1 and sizes[smallest] <= MAX_DOCUMENT_FRACTION * total:
             held_out.append(int(smallest))
         else:
-            tail_of, tail = int(kept[longest]), float((target - taken) / sizes[longest])
+            tail_of, tail = int(kept[longest]), float((target - num_characters) / sizes[longest])
     return kept[held_out], tail_of, tail
 
 
@@ -115,9 +115,9 @@ def _mark_sampled(scan: Path, marks: np.ndarray, size: int) -> None:
         return
     values, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     for first, block in read_hash_records(scan):
-        here = np.flatnonzero(marks[first : first + len(block)] & DROPPED == 0)
-        values = np.append(values, block["high"][here] ^ block["low"][here])
-        numbers = np.append(numbers, first + here)
+        kept = np.flatnonzero(marks[first : first + len(block)] & DROPPED == 0)
+        values = np.append(values, block["high"][kept] ^ block["low"][kept])
+        numbers = np.append(numbers, first + kept)
         if len(values) > size:
             smallest = np.argpartition(values, size - 1)[:size]
             values, numbers = values[smallest], numbers[smallest]

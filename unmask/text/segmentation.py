@@ -30,7 +30,9 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-MIN_ZH_FRACTION = 0.2  # of the letters; low, because Latin names and links in Chinese text have more characters
+MIN_ZH_FRACTION = (
+    0.2  # minimum fraction of Chinese letters; low, because Latin names and links in Chinese text have more characters
+)
 
 
 def detect_language(text: str) -> Language:

@@ -34,6 +34,7 @@ import numpy as np
 
 from unmask.errors import UserError, command, quote
 from unmask.files import parse_json
+from unmask.metrics import format_count
 from unmask.text.cache import cache_dir
 from unmask.text.checked import (
     ChecksummedFile,
@@ -187,13 +188,12 @@ class TokenStore:
                 split.truncated_chunks(length)
 
     def describe(self) -> str:
-        """Summarize the store in a few lines: amount of text, held-out text and duplicates."""
+        """Summarize the store in a few lines: training text, validation text and duplicates."""
         train, heldout, duplicates = self.meta["train"], self.meta["heldout"], self.meta["duplicates"]
         near = duplicates["near"]
         lines = [
-            f"{self.path}: {train['tokens']:,} tokens, {train['words']:,} words, {train['sentences']:,} sentences, "
-            f"{train['documents']:,} documents to train on",
-            f"held out: {heldout['tokens']:,} tokens in {heldout['documents']:,} documents "
+            f"{self.path}: {', '.join(format_count(train[f'{noun}s'], noun) for noun in ('token', 'word', 'sentence', 'document'))} to train on",
+            f"validation: {format_count(heldout['tokens'], 'token')} in {format_count(heldout['documents'], 'document')} "
             f"({self.meta['heldout_rule']})",
             f"duplicates: {duplicates['exact']:,} of {duplicates['documents']:,} documents dropped "
             "(equal to an earlier one)" + (f" (e.g. {duplicates['exact_examples'][0]})" if duplicates["exact"] else ""),
@@ -205,7 +205,7 @@ class TokenStore:
             )
         if near["leaked"]:
             lines.append(
-                f"{near['leaked']:,} of {near['heldout']:,} sampled held-out documents are near duplicates of training "
+                f"{near['leaked']:,} of {near['heldout']:,} sampled validation documents are near duplicates of training "
                 "text: the validation loss will be too optimistic"
             )
         return "\n".join(lines)

@@ -11,7 +11,7 @@ from unmask.text.segmentation import has_chinese
 from unmask.text.token_bytes import CHAR_TO_BYTE
 from unmask.text.tokenizer import Tokenizer
 
-CONTINUATION_PREFIX = "##"  # of a WordPiece token inside a word
+CONTINUATION_PREFIX = "##"  # prefix of a WordPiece token inside a word
 _SPACE = "▁"  # SentencePiece's space
 _CLOSING = tuple(".,;:!?%)]}'’”，。；：！？、）》」")  # written without a space before them
 

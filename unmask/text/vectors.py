@@ -55,7 +55,7 @@ def initial_vectors(sample: TokenSample, special: np.ndarray, width: int, seed: 
     import sklearn.utils.extmath  # noqa: F401  first: it loads another BLAS, and only loaded ones are limited below
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # one order of summation: the same bits on every machine load
+    with threadpool_limits(1):  # a fixed order of summation gives the same bits on every run
         return _corpus_vectors(sample, special, width, seed)
 
 

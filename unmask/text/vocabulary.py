@@ -34,7 +34,7 @@ from unmask.stopping import interruptible
 from unmask.text.templates import TEMPLATES
 
 CORE_COVERAGE, MAX_COVERAGE = 0.99, 0.9999  # fractions of the characters in the text
-MAX_UNIGRAM_MB = 20  # of text, because training takes ten times as long as for the other types
+MAX_UNIGRAM_MB = 20  # maximum text for a Unigram tokenizer, which takes ten times as long to train as the other types
 PART_CHARS = 8192  # unit of sampling, so that a huge document is neither used completely nor dropped completely
 
 # Ideographs that BERT splits off, one token each.

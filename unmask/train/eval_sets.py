@@ -1,4 +1,4 @@
-"""Evaluation sets of a pre-training run: held-out text of its own corpus and of each replay corpus, to detect forgetting.
+"""Evaluation sets of a pre-training run: validation text of the run's corpus and of each replay corpus, to detect forgetting.
 
 A run's own loss depends on its masking: rate, unit, replacement of the chosen tokens, and whether rows are sentence pairs.
 Therefore every MLM is also evaluated under one fixed masking (`FIXED`), which is BERT's: 15% of the tokens, of which 80% become
@@ -36,7 +36,7 @@ class EvalSet:
 
 
 def evaluate_all(trainer: Trainer, eval_sets: Sequence[EvalSet]) -> dict[str, Any]:
-    """Return the mean losses of the run's own text, and under its key those of each other evaluation set."""
+    """Return the mean losses on the run's own text, and {key: mean losses} of every other evaluation set."""
     values: dict[str, Any] = {}
     for eval_set in eval_sets:
         means = trainer.evaluate(eval_set.batches, eval_set.objective)
@@ -61,11 +61,11 @@ def make_eval_set(
         count = rows.count(step_config.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
-            _note(notes, f"no held-out evaluation{of}: {error.message}")
+            _note(notes, f"no validation{of}: {error.message}")
             return EvalSet(objective, [], key)
         _note(
             notes,
-            f"the held-out evaluation{of} uses mlm alone: the held-out text has no sentence pairs from two documents",
+            f"validation{of} uses only mlm: the validation text has no sentence pairs from two documents",
         )
         objective = build(recipe.model_copy(update={"objective": "mlm"}), store.tokenizer)
         rows = RowDataset(store.heldout, store.tokenizer, recipe.seed, objective.rows, same_document)
@@ -73,7 +73,7 @@ def make_eval_set(
     count = min(count, recipe.train.max_eval_examples or count)
     batches = _batches(Loader(rows, objective, recipe.seed), count, step_config)
     if not batches:
-        _note(notes, f"no held-out evaluation{of}: every token is special (such as [UNK]), so there is none to predict")
+        _note(notes, f"no validation{of}: every token is special (such as [UNK]), so there is none to predict")
     return EvalSet(objective, batches, key)
 
 

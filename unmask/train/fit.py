@@ -16,7 +16,7 @@ from unmask.metrics import format_metric
 from unmask.train import checkpoint
 from unmask.train.diagnostics import LossMonitor
 from unmask.train.loader import Loader
-from unmask.train.log import Log, fixed_of, is_sum
+from unmask.train.log import Log, fixed_masking_values, loss_has_other_terms
 from unmask.train.run import Run
 from unmask.train.tensorboard import TensorBoardWriter
 from unmask.train.trainer import NonFiniteLossError, Step, Trainer
@@ -45,12 +45,12 @@ class State:
     step: int = 0
     elapsed: float = 0.0  # seconds, including those before a resume
     tokens: int = 0
-    evaluation: dict[str, Any] | None = None  # the last one
-    best: dict[str, Any] | None = None
-    evals_without_improvement: int = 0  # in a row, up to now
+    evaluation: dict[str, Any] | None = None  # values of the last evaluation
+    best: dict[str, Any] | None = None  # values of the best evaluation
+    evals_without_improvement: int = 0  # number since the last improvement
 
     @classmethod
-    def of(cls, last: checkpoint.Checkpoint | None) -> "State":
+    def from_checkpoint(cls, last: checkpoint.Checkpoint | None) -> "State":
         saved = {RENAMED_STATE.get(name, name): value for name, value in (last.state if last else {}).items()}
         return cls(**{f.name: saved[f.name] for f in fields(cls) if f.name in saved})
 
@@ -65,7 +65,8 @@ class Evaluation:
     patience: int = 0  # early stopping after this many evaluations without improvement; 0 disables it
     # Evaluation before the first step: a candidate for the best checkpoint, only logged, or skipped.
     eval_on_start: Literal["candidate", "log", "off"] = "candidate"
-    min_delta: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0  # smaller differences may be noise
+    # Smallest difference between two evaluations that is not noise.
+    min_delta: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0
 
     def improvement(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
         """Return how much better than `best` the values are (negative: worse); None if the metric is undefined."""
@@ -84,7 +85,7 @@ class Training:
 
     trainer: Trainer
     loader: Loader
-    save: Callable[[Path], None]  # the model, into a folder
+    save: Callable[[Path], None]  # saves the model in a folder
     evaluation: Evaluation | None = None
     monitor: LossMonitor | None = None
     title: str = "pretrain"
@@ -93,14 +94,14 @@ class Training:
 
 def fit(run: Run, training: Training, console: Console, last: checkpoint.Checkpoint | None = None) -> State:
     """Train from the last checkpoint to the end of the plan or until early stopping; return the final state."""
-    world, settings, state = training.trainer.world, training.trainer.settings, State.of(last)
+    world, settings, state = training.trainer.world, training.trainer.settings, State.from_checkpoint(last)
     if last:
         training.trainer.optimizers.load_state(last.optimizer())
     log = open_log(run, settings, state.step) if world.is_main else None
     loop = _TrainingLoop(run, training, console, state, log)
     try:
-        with stop_signals() as stopped, console.bar(training.title) as update:
-            loop.train(stopped, update, is_new_run=last is None)
+        with catch_stop_signals() as received, console.bar(training.title) as update:
+            loop.train(received, update, is_new_run=last is None)
     except NonFiniteLossError as error:
         loop.write("error", step=state.step, text=str(error))
         raise UserError(
@@ -127,7 +128,7 @@ class _TrainingLoop:
         self.start_time = self.last_save = time.monotonic()
         self.elapsed_before = state.elapsed
 
-    def train(self, stopped: list[int], update: Update, is_new_run: bool) -> None:
+    def train(self, received_signals: list[int], update: Update, is_new_run: bool) -> None:
         state, evaluation = self.state, self.evaluation
         if is_new_run and evaluation:
             self.evaluate_first(evaluation)
@@ -137,9 +138,9 @@ class _TrainingLoop:
         for step in self.trainer.run(self.training.loader, state.step):
             self.record_step(step)
             update(state.step, self.total, progress_text(step))
-            if evaluation and (state.step % eval_every(self.settings, self.total) == 0 or state.step == self.total):
+            if evaluation and (state.step % eval_interval(self.settings, self.total) == 0 or state.step == self.total):
                 self.evaluate(evaluation)
-            stop, save_due = self.world.all_reduce_sum([bool(stopped), self.save_is_due()])
+            stop, save_due = self.world.all_reduce_sum([bool(received_signals), self.save_is_due()])
             ended = state.step == self.total or state.evals_without_improvement >= patience
             if state.step % self.settings.save_steps == 0 or stop or save_due or ended:
                 self.save()
@@ -153,7 +154,7 @@ class _TrainingLoop:
                 raise TrainingInterrupted(
                     f"at step {state.step:,} of {self.total:,}",
                     hint=command(f"unmask {self.run.command_name() or self.training.title} --resume", self.run.path),
-                    code=128 + (stopped or [signal.SIGINT])[0],  # another process may have received the signal
+                    code=128 + (received_signals or [signal.SIGINT])[0],  # another process may have received the signal
                 )
 
     def write(self, event: str, **values: Any) -> None:
@@ -245,10 +246,10 @@ def prefer_last_checkpoint(evaluation: Evaluation, state: State) -> str:
 def standard_error_margin(
     counts: Mapping[str, int], margin: float
 ) -> Callable[[dict[str, Any], dict[str, Any]], float]:
-    """Return a function that gives `margin` standard errors of the difference of two mean scores.
+    """Return a `min_delta` function: `margin` times the standard error of the difference between two evaluations.
 
-    `counts`: metric → number of records it is a fraction of. The two models are treated as evaluated on independent records;
-    as they share a dev set, the true error is smaller.
+    `counts`: metric → number of records it is averaged over. The formula is that for two independent samples. Both models are
+    evaluated on the same dev set, so the true error is smaller.
 
     >>> round(standard_error_margin({"f1": 100}, 1.0)({"f1": 0.8}, {"f1": 0.75}), 4)  # the root of (0.8 · 0.2 + 0.75 · 0.25) / 100
     0.0589
@@ -261,7 +262,8 @@ def standard_error_margin(
     return lambda a, b: margin * math.sqrt(variance(a) + variance(b))
 
 
-def eval_every(settings: Any, total: int) -> int:
+def eval_interval(settings: Any, total: int) -> int:
+    """Return the number of steps between two evaluations."""
     return settings.eval_steps or max(1, math.ceil(total / max(1, settings.num_evals)))
 
 
@@ -276,7 +278,7 @@ def log_entry(step: Step, state: State) -> dict[str, Any]:
 
 
 def progress_text(step: Step) -> str:
-    mlm = f" (mlm {step.values['mlm']:.3f})" if is_sum(step.values) else ""
+    mlm = f" (mlm {step.values['mlm']:.3f})" if loss_has_other_terms(step.values) else ""
     return f"loss {step.values['loss']:.3f}{mlm}  {step.tokens / step.seconds:,.0f} tokens/s"
 
 
@@ -295,34 +297,34 @@ def describe(values: dict[str, Any]) -> str:
     'r2 0.5  rmse 12.25  recall@10 50.0%  best exact thresh -1.5'
     """
     parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
-    parts += [f"mlm loss {values['mlm']:.3f}"] if is_sum(values) else []
+    parts += [f"mlm loss {values['mlm']:.3f}"] if loss_has_other_terms(values) else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
     terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
     skipped = {"loss", "perplexity", *(terms if "loss" in values else ())}
-    shown = {k: v for k, v in values.items() if k not in skipped and isinstance(v, float)}
-    parts += [f"{k.replace('_', ' ')} {format_metric(k, v)}" for k, v in shown.items()]
-    parts += [f"| fixed masking: mlm loss {fixed['mlm']:.3f}"] if (fixed := fixed_of(values)) else []
+    other_metrics = {k: v for k, v in values.items() if k not in skipped and isinstance(v, float)}
+    parts += [f"{k.replace('_', ' ')} {format_metric(k, v)}" for k, v in other_metrics.items()]
+    parts += [f"| fixed masking: mlm loss {fixed['mlm']:.3f}"] if (fixed := fixed_masking_values(values)) else []
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """Collect the first Ctrl-C or SIGTERM in the returned list; a second one has its usual effect."""
-    stopped: list[int] = []
+def catch_stop_signals() -> Iterator[list[int]]:
+    """Append the first Ctrl-C or SIGTERM to the returned list; a second one has its usual effect."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield stopped
+        yield received
         return
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    old_handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, frame: Any) -> None:
-        stopped.append(number)
-        signal.signal(number, before[signal.Signals(number)])
+        received.append(number)
+        signal.signal(number, old_handlers[signal.Signals(number)])
 
-    for s in before:
+    for s in old_handlers:
         signal.signal(s, handle)
     try:
-        yield stopped
+        yield received
     finally:
-        for s, handler in before.items():
+        for s, handler in old_handlers.items():
             signal.signal(s, handler)

@@ -27,16 +27,16 @@ class Log:
             self._board.close()
 
 
-def fixed_of(values: dict[str, Any]) -> dict[str, Any] | None:
+def fixed_masking_values(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return an evaluation's values under the fixed masking, or None."""
     fixed = values.get(FIXED)
     return fixed if isinstance(fixed, dict) else None
 
 
-def is_sum(values: dict[str, Any]) -> bool:
+def loss_has_other_terms(values: dict[str, Any]) -> bool:
     """Return whether the loss is the sum of the MLM loss and other terms, such as NSP.
 
-    >>> is_sum({"loss": 5.5, "mlm": 4.9}), is_sum({"loss": 4.9, "mlm": 4.9}), is_sum({"loss": 4.9})
+    >>> loss_has_other_terms({"loss": 5.5, "mlm": 4.9}), loss_has_other_terms({"loss": 4.9, "mlm": 4.9}), loss_has_other_terms({"loss": 4.9})
     (True, False, False)
     """
     return "mlm" in values and "loss" in values and values["mlm"] != values["loss"]

@@ -28,8 +28,8 @@ class ReplayLoader(Loader):
         self.loaders, self.schedule = [main, *replayed], schedule
 
     def before_and_after(self, number: int, step_config: StepConfig) -> tuple[Example, Example]:
-        which, n = self.schedule.locate(number)
-        return Loader.before_and_after(self.loaders[which], n, step_config)
+        loader_index, n = self.schedule.locate(number)
+        return Loader.before_and_after(self.loaders[loader_index], n, step_config)
 
     def count(self, length: int) -> int:
         return self.schedule.rows(self.rows.count(length))

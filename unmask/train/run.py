@@ -136,8 +136,11 @@ class Run:
     def open(cls, path: str | Path) -> "Run":
         run = cls(path)
         if not (run.path / "recipe.yaml").exists():
-            reason = "is not a run folder: it has no recipe.yaml" if run.path.exists() else "does not exist"
-            raise UserError(f"{path} {reason}", expected="a run folder", hint="list your runs with: ls runs/*/")
+            message = f"no such run folder: {path}"
+            if run.path.exists():
+                message = f"{path} is not a run folder: it has no recipe.yaml"
+            expected = "a folder that unmask pretrain, finetune, tune or quickstart wrote"
+            raise UserError(message, expected=expected, hint="list your runs with: ls -d runs/*/*/")
         return run
 
     def recipe(self) -> Recipe:

@@ -76,6 +76,7 @@ def length_schedule(train: TrainRecipe) -> list[tuple[int, float]]:
         raise UserError(
             f"train.max_length={train.max_length!r} is not a valid length schedule",
             expected="a number of at least 8, or LENGTH:FRACTION,LENGTH:FRACTION whose fractions add up to 1, e.g. 128:0.9,512:0.1",
+            hint="--max-length 128",
         )
     return pairs
 

@@ -13,7 +13,7 @@ from torch import nn
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 
-TABLE = "encoder.embeddings.tokens.weight"
+TOKEN_EMBEDDING = "encoder.embeddings.tokens.weight"
 
 
 class UsedEmbeddingRows:

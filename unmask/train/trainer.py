@@ -27,7 +27,7 @@ from unmask.train import loader as loading
 from unmask.train.distributed import World
 from unmask.train.optim import Optimizers, clip_grad_norm_
 from unmask.train.schedule import Plan, learning_rate
-from unmask.train.sparse_embedding import TABLE, restrict_embedding
+from unmask.train.sparse_embedding import TOKEN_EMBEDDING, restrict_embedding
 
 CALIBRATION_SECONDS = 6.0  # duration of the timed steps that convert a budget in minutes to steps
 
@@ -63,16 +63,19 @@ class Trainer:
                 module.checkpointing = settings.gradient_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
         self.used_rows = restrict_embedding(model, tokens)
-        replaced = {TABLE: self.used_rows.rows} if self.used_rows else {}
+        # With sparse embeddings, the optimizer updates the rows of the tokens that occur instead of the whole matrix.
+        replaced = {TOKEN_EMBEDDING: self.used_rows.rows} if self.used_rows else {}
         trained = {name: replaced.get(name, p) for name, p in model.named_parameters() if p.requires_grad}
         self.optimizers = Optimizers(model, settings, trained)
         self.parameters = list(trained.values())
         self.bf16 = use_bf16(settings.precision, self.device)
-        self.micro = loading.micro_batch_rows(settings.batch_size, settings.micro_batch_size, world.size)
+        self.micro_batch_rows = loading.micro_batch_rows(settings.batch_size, settings.micro_batch_size, world.size)
 
     def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
         """Train from step `start` to the end of the plan and yield a `Step` after each update."""
-        for step, batches in loading.steps(loader, self.plan, self.world, self.micro, start, self.settings.prefetch):
+        for step, batches in loading.steps(
+            loader, self.plan, self.world, self.micro_batch_rows, start, self.settings.prefetch
+        ):
             yield self.step(step, batches)
 
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
@@ -118,7 +121,7 @@ class Trainer:
             torch.stack(losses).sum().backward()
             for name, (total, _) in terms.items():
                 sums[name] += float(total.detach())
-        for _ in range(max_micro_batches - len(batches)):  # other processes have one micro-batch more
+        for _ in range(max_micro_batches - len(batches)):  # other processes may have one more micro-batch
             self.objective.join_collectives(self.device)
         totals = self.world.all_reduce_sum(sums.values(), self.device)
         return {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}, tokens
@@ -132,7 +135,7 @@ class Trainer:
         return dict(zip(names, totals)), tokens, -(-micro_batches // self.world.size)
 
     def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:
-        """Return the means of the objective's terms over held-out batches, which the processes share."""
+        """Return the means of the objective's terms over validation batches; each process evaluates a part of them."""
         return evaluate(self.model, objective or self.objective, batches, self.device, self.bf16, self.world)
 
 
@@ -171,26 +174,28 @@ def seconds_per_step(
     """Measure the seconds of a training step. The caller restores the weights.
 
     As in training, a thread builds the next batch during a step. After two warm-up steps, steps are timed for about `seconds`.
-    If all steps cost the same (`uniform`), return the lower tercile, which other programs on the machine hardly affect.
+    If all steps cost the same (`uniform`), return the lower tercile, because other programs on the machine slow down some steps.
     If batches differ in length, return the mean.
     """
     min_steps, max_steps = (4, 30) if uniform else (6, 42)
 
-    def make(n: int) -> list[tuple[int, Batch]]:
+    def make_batches(n: int) -> list[tuple[int, Batch]]:
         rows = trainer.plan.batch
-        return loading.micro_batches(loader, (n * rows, (n + 1) * rows), step_config, trainer.micro, trainer.world)
+        return loading.micro_batches(
+            loader, (n * rows, (n + 1) * rows), step_config, trainer.micro_batch_rows, trainer.world
+        )
 
     times: list[float] = []
     with ThreadPoolExecutor(1) as pool:
-        next_batches = pool.submit(make, 0)
-        more = True
-        while more:
+        next_batches = pool.submit(make_batches, 0)
+        unfinished = True
+        while unfinished:
             start_time = time.perf_counter()
             batches = next_batches.result()
-            next_batches = pool.submit(make, len(times) + 1)
+            next_batches = pool.submit(make_batches, len(times) + 1)
             trainer.step(0, batches)
             times.append(time.perf_counter() - start_time)
-            more = len(times) < min_steps or (sum(times) < seconds and len(times) < max_steps)
-            more = trainer.world.broadcast(more)  # all processes time the same number of steps
+            unfinished = len(times) < min_steps or (sum(times) < seconds and len(times) < max_steps)
+            unfinished = trainer.world.broadcast(unfinished)  # all processes time the same number of steps
     timed = sorted(times[2:])
     return timed[len(timed) // 3] if uniform else sum(timed) / len(timed)

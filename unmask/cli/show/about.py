@@ -19,21 +19,21 @@ EXTRAS = {
 }  # fmt: skip
 
 
-def presets_table(found: dict[str, Any]) -> list[RenderableType]:
+def presets_table(catalog: dict[str, Any]) -> list[RenderableType]:
     table = make_table("preset", "layers>", "hidden>", "heads>", "tokenizer", "objective")
-    for name, p in found["presets"].items():
+    for name, p in catalog["presets"].items():
         layers = f"{p['layers']} + {p['decoder_layers']}" if p["decoder_layers"] else str(p["layers"])
         table.add_row(name, layers, f"{p['hidden']:,}", str(p["heads"]), p["tokenizer"], p["objective"])
     return [
         table,
-        f"\nobjectives: {', '.join(found['objectives'])}; join them with +, e.g. mlm+nsp",
-        f"tasks: {', '.join(found['tasks'])}",
+        f"\nobjectives: {', '.join(catalog['objectives'])}; join them with +, e.g. mlm+nsp",
+        f"tasks: {', '.join(catalog['tasks'])}",
         "\nunmask pretrain CORPUS --preset bert-mini --objective mlm+nsp --minutes 5",
     ]
 
 
 def commented_recipe(recipe: Recipe, section: str = "") -> str:
-    """The recipe as YAML, each key with its meaning, choices and flag. It can be read back with `--recipe`."""
+    """Format the recipe as YAML, each key with its meaning, choices and flag. `--recipe` reads it back."""
     names = list(dict.fromkeys(s.path.rpartition(".")[0] for s in settings_of(Recipe)))
     if section and section not in names:
         known = [name for name in names if name]
@@ -79,15 +79,15 @@ def _comment(setting: Setting) -> list[str]:
     return [" ".join(parts)]
 
 
-def env_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if version)
+def env_facts(env: dict[str, Any]) -> list[tuple[str, str]]:
+    versions = ", ".join(f"{name} {version}" for name, version in env["versions"].items() if version)
     installed = [name for name, module in EXTRAS.items() if find_spec(module)]
     missing = [name for name in EXTRAS if name not in installed]
     return [
-        ("python", f"{found['python']} on {found['platform']}"),
+        ("python", f"{env['python']} on {env['platform']}"),
         ("packages", versions),
-        ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} torch threads, {found['capability']}"),
-        ("gpu", found["cuda"] or "none"),
+        ("cpu", f"{env['cpu']}, {env['cores']} cores, {env['threads']} torch threads, {env['capability']}"),
+        ("gpu", env["cuda"] or "none"),
         ("extras", f"installed: {', '.join(installed) or 'none'}; missing: {', '.join(missing) or 'none'}"),
         ("cache", str(cache_dir())),
     ]

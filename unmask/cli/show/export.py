@@ -3,19 +3,19 @@
 from typing import Any
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def export_lines(result: dict[str, Any]) -> list[str]:
     """
-    >>> lines({"folder": "a-onnx", "precision": "fp32", "graphs": {"model": "onnx/model.onnx"}, "parameters": 5})[0]
+    >>> export_lines({"folder": "a-onnx", "precision": "fp32", "graphs": {"model": "onnx/model.onnx"}, "parameters": 5})[0]
     'would write a-onnx: onnx/model.onnx (fp32, 5 parameters)'
     """
-    files = ", ".join(found["graphs"].values())
-    validation = found.get("validation")
+    files = ", ".join(result["graphs"].values())
+    validation = result.get("validation")
     if validation is None:
-        out = [f"would write {found['folder']}: {files} ({found['precision']}, {found['parameters']:,} parameters)"]
-        for name in found.get("inputs", {}):
-            out.append(f"{name}: {', '.join(found['inputs'][name])} → {', '.join(found['outputs'][name])}")
-        return out + [f"skipped: {name}" for name in found.get("skipped", ())]
-    out = [f"{found['folder']}: {files} ({found['precision']}, {found['bytes'] / 1e6:.1f} MB)"]
+        out = [f"would write {result['folder']}: {files} ({result['precision']}, {result['parameters']:,} parameters)"]
+        for name in result.get("inputs", {}):
+            out.append(f"{name}: {', '.join(result['inputs'][name])} → {', '.join(result['outputs'][name])}")
+        return out + [f"skipped: {name}" for name in result.get("skipped", ())]
+    out = [f"{result['folder']}: {files} ({result['precision']}, {result['bytes'] / 1e6:.1f} MB)"]
     out.append(f"largest difference from the PyTorch model: {validation['largest_difference']:.1e}")
     if "drift" in validation:
         out.append(
@@ -25,7 +25,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         out.append(
             f"{validation['metric']} on {validation['records']:,} records: torch {validation['torch']:.4f}, onnx {validation['onnx']:.4f}"
         )
-    out += [f"skipped: {name}" for name in found.get("skipped", ())]
-    if "pushed" in found:
-        out.append(f"uploaded to {found['pushed']}")
-    return [*out, f'load it: unmask.load("{found["folder"]}", backend="onnx")']
+    out += [f"skipped: {name}" for name in result.get("skipped", ())]
+    if "pushed" in result:
+        out.append(f"uploaded to {result['pushed']}")
+    return [*out, f'load it: unmask.load("{result["folder"]}", backend="onnx")']

@@ -12,11 +12,13 @@ from unmask.console import make_table as _table
 from unmask.console import write as _print
 from unmask.errors import quote
 from unmask.labels.findings import by_kind, from_rows
+from unmask.metrics import format_count
+from unmask.report.words import duration
 
 
-def samples_table(found: Sequence[dict[str, Any]]) -> None:
+def samples_table(samples: Sequence[dict[str, Any]]) -> None:
     table = _table("name", "what", "MB>", "license", "installed")
-    for s in found:
+    for s in samples:
         table.add_row(
             f"sample:{s['name']}", s["what"], f"{s['size']:g}", s["licence"], "yes" if s["present"] else s["pip"]
         )
@@ -38,41 +40,45 @@ def tokenizer_report(report: dict[str, Any]) -> None:
     ])  # fmt: skip
 
 
-def dry_run_text(expected: dict[str, Any]) -> str:
-    seconds = ", ".join(f"{s:.2f} s at {n} tokens per row" for n, s in expected["seconds_per_step"].items())
-    new = expected.get("extension")
+def dry_run_text(estimate: dict[str, Any]) -> str:
+    seconds = ", ".join(f"{s:.2f} s at {n} tokens per row" for n, s in estimate["seconds_per_step"].items())
+    extension = estimate.get("extension")
     return "\n".join(
         [
-            yaml.safe_dump(expected["recipe"], sort_keys=False, allow_unicode=True).rstrip(),
+            yaml.safe_dump(estimate["recipe"], sort_keys=False, allow_unicode=True).rstrip(),
             "---",
-            f"architecture  {expected['architecture']}",
-            f"parameters    {expected['parameters']:,}",
-            f"memory        {_memory(expected['memory_bytes'])}",
-            *([new["text"]] if new else []),
-            f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
-            f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
-            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}; {expected['measured']['basis']}); nothing was written",
+            f"architecture  {estimate['architecture']}",
+            f"parameters    {estimate['parameters']:,}",
+            f"memory        {_memory(estimate['memory_bytes'])}",
+            *([extension["text"]] if extension else []),
+            f"text          {estimate['text_tokens']:,} tokens ({estimate['text_tokens_from']})",
+            f"steps         {estimate['steps']:,} ({estimate['tokens']:,} tokens, {estimate['epochs']:.2f} epochs)",
+            f"time          {_time(estimate['minutes'])} on this machine ({seconds}; {estimate['measured']['basis']}); nothing was written",
         ]
     )
 
 
+def _time(minutes: float) -> str:
+    return f"about {duration(max(1.0, 60 * minutes))}"
+
+
 def _memory(parts: dict[str, int]) -> str:
-    each = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in parts.items())
-    return f"about {sum(parts.values()) / 1e6:,.0f} MB ({each}), plus about 400 MB for Python and torch"
+    listed = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in parts.items())
+    return f"about {sum(parts.values()) / 1e6:,.0f} MB ({listed}), plus about 400 MB for Python and torch"
 
 
-def print_facts(found: Sequence[tuple[str, str]]) -> None:
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Print (label, text) pairs as two columns."""
     table = _table("", "")
-    for label, text in found:
+    for label, text in facts:
         table.add_row(label, text)
     _print(table)
 
 
-def finetune_dry_run_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+def finetune_dry_run_lines(estimate: dict[str, Any]) -> list[tuple[str, str]]:
     """Return (label, text) pairs of `unmask finetune --dry-run`."""
     out: list[tuple[str, str]] = []
-    for name, part in found["tasks"].items():
+    for name, part in estimate["tasks"].items():
         tokens, prefix = part["tokens"], "" if name == part["task"] else f"{name}: "
         columns = ", ".join(f"{role} ← {column}" for role, column in part["columns"].items())
         trained = (
@@ -87,21 +93,23 @@ def finetune_dry_run_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         )
         out += [
             ("task", prefix + part["task"] + (f" ({columns})" if columns else "")),
-            ("records", ", ".join(f"{n:,} {which}" for which, n in part["records"].items() if n)),
+            ("records", ", ".join(f"{n:,} {split}" for split, n in part["records"].items() if n)),
             ("labels", part["text"]),
-            ("tokens", f"{tokens['median']:,} per row (median), {tokens['p95']:,} (95th percentile), {tokens['longest']:,} (maximum); "
-             f"maximum row length {tokens['row']:,}{overflow}"),
-            ("model", f"{found['init_from']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
+            ("tokens", f"rows have {tokens['median']:,} tokens (median), {tokens['p95']:,} (95th percentile), {tokens['longest']:,} (longest); "
+             f"at most {tokens['row']:,} fit{overflow}"),
+            ("model", f"{estimate['init_from']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
             *[("note", text) for text in part["notes"]],
             *[("warning", str(group)) for group in by_kind(from_rows(part["findings"]))],
         ]  # fmt: skip
-    seeds = f" for {found['seeds']} seeds" if found["seeds"] > 1 else ""
-    excluded = f"; not counted: {', '.join(found['excluded_from_estimate'])}" if found["excluded_from_estimate"] else ""
+    seeds = f" for {estimate['seeds']} seeds" if estimate["seeds"] > 1 else ""
+    excluded = (
+        f"; not counted: {', '.join(estimate['excluded_from_estimate'])}" if estimate["excluded_from_estimate"] else ""
+    )
     out += [
-        ("steps", f"{found['steps']:,} of {found['batch']:,} rows = {found['epochs']:g} epochs, learning rate {found['lr']:.2g}, "
-         f"{found['evaluations']} evaluations"),
-        ("memory", f"up to {_memory(found['memory_bytes'])}"),
-        ("time", f"about {found['minutes']:.1f} minutes on this machine{seeds} ({found['seconds_per_step']:.2f} s per step){excluded}; "
+        ("steps", f"{estimate['steps']:,} with {estimate['batch']:,} rows each ({estimate['epochs']:g} epochs), learning rate {estimate['lr']:.2g}, "
+         f"{estimate['evaluations']} evaluations"),
+        ("memory", f"up to {_memory(estimate['memory_bytes'])}"),
+        ("time", f"{_time(estimate['minutes'])} on this machine{seeds} ({estimate['seconds_per_step']:.2f} s per step){excluded}; "
          "nothing was written"),
     ]  # fmt: skip
     return [(label, text) for label, text in out if text]
@@ -127,29 +135,31 @@ def task_results(results: dict[str, Any]) -> None:
     if results.get("tasks"):
         _print(*[results["report"]] if "report" in results else ())
         return
-    others: dict[str, dict[str, str]] = {}  # further column → {"set metric": cell}
+    other_columns: dict[str, dict[str, str]] = {}  # further column → {"set metric": cell}
     has_interval = any(row["low"] is not None for row in results.get("seed_summary", ()))
     for row in results.get("seed_summary", ()):
         spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
         spread += f" ({row['low']:.4f} – {row['high']:.4f})" if row["low"] is not None else ""
-        others.setdefault("mean ± std (95% CI)" if has_interval else "mean ± std", {})[
+        other_columns.setdefault("mean ± std (95% CI)" if has_interval else "mean ± std", {})[
             f"{row['set']} {row['score']}"
         ] = f"{row['mean']:.4f}{spread}"
     for row in [*results.get("parts", ()), *results.get("baselines", ())]:
-        found = {f"{row['split']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
-        others.setdefault(row["baseline"], {}).update(found)
+        cells = {f"{row['split']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
+        other_columns.setdefault(row["baseline"], {}).update(cells)
     table = _table(
         "set",
         "records>",
         "metric",
         "median seed>" if results.get("seeds") else "blend>" if results.get("parts") else ">",
-        *(f"{o}>" for o in others),
+        *(f"{o}>" for o in other_columns),
     )
     for name in ("dev", "test"):
         for key, value in (results.get(name) or {}).items():
             if key != "records":
-                more = [column.get(f"{name} {key}", "") for column in others.values()]
-                table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
+                other_cells = [column.get(f"{name} {key}", "") for column in other_columns.values()]
+                table.add_row(
+                    name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *other_cells
+                )
     _print(table if table.rows else "no metrics: there is neither a dev nor a test set")
     rates = {row["baseline"]: row["lr"] for row in results.get("baselines", ()) if row.get("lr")}
     if rates and results.get("lr"):
@@ -179,23 +189,23 @@ def scores(results: dict[str, Any]) -> None:
     )
 
 
-def findings(found: dict[str, Any]) -> None:
+def findings(report: dict[str, Any]) -> None:
     """Print the findings of `unmask doctor`, the most serious last."""
-    _print(*(Text(text, style) for text, style in finding_lines(found)))
+    _print(*(Text(text, style) for text, style in finding_lines(report)))
 
 
-def finding_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+def finding_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Return (text, style) pairs: the files of each split, one line per kind of finding, and the counts."""
     out = [
-        (f"{role + ':':6} {', '.join(files)} ({found['records'][role]:,} records)", "")
-        for role, files in found["files"].items()
+        (f"{role + ':':6} {', '.join(files)} ({report['records'][role]:,} records)", "")
+        for role, files in report["files"].items()
         if files
     ]
-    groups = by_kind(from_rows(found["findings"]))
+    groups = by_kind(from_rows(report["findings"]))
     for group in groups:
         error = group.first.error
         style = "bold red" if error else "bold yellow" if group.serious else ""
         out.append((f"{'error' if error else 'warning'}: {group}", style))
-    counts = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
-    more = "; --json lists each of them" if any(group.count > len(group.locations) for group in groups) else ""
-    return [*out, (f"{found['task']}: {counts}{more}", "")]
+    counts = ", ".join(format_count(report[f"{level}s"], level) for level in ("error", "warning"))
+    note = "; --json lists each of them" if any(group.count > len(group.locations) for group in groups) else ""
+    return [*out, (f"{report['task']}: {counts}{note}", "")]

@@ -134,9 +134,9 @@ def _index(value: Any, names: list[str], record: Record, first_number: int, find
     if not choices:  # reported by `check_choices`
         return 0
     if not in_range:
-        letters = LETTERS[: len(choices)].upper()
+        letters = f", A to {LETTERS[len(choices) - 1].upper()}" if len(choices) <= len(LETTERS) else ""
         message = f"the label {text!r:.60} is not one of the {len(choices)} choices"
-        hint = f"use 0 to {len(choices) - 1}, {letters[0]} to {letters[-1]}, or the text of a choice"
+        hint = f"use 0 to {len(choices) - 1}{letters}, or the text of a choice"
         findings.append(Finding(location, message, hint, kind="label"))
         return 0
     return int(by_number or 0)

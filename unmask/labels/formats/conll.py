@@ -56,7 +56,7 @@ def is_headerless_conll(source: Source) -> bool:
 def is_conllu(source: Source) -> bool:
     rows = [text.split("\t") for _, text in source.lines[:SAMPLE_LINES] if text.strip() and text[0] != "#"]
     good = sum(len(row) == len(CONLLU_COLUMNS) and bool(_NUMBER.fullmatch(row[0])) for row in rows)
-    return good > 0.8 * len(rows) or (good > 0 and source.path.lower().endswith(".conllu"))
+    return good > 0.8 * len(rows) or (good > 0 and source.path.lower().removesuffix(".gz").endswith(".conllu"))
 
 
 def split_fields(text: str, tabs: bool) -> list[str]:

@@ -26,7 +26,7 @@ from unmask.labels.records import Finding, Record, Source
 from unmask.text.segmentation import has_chinese
 
 VERB = ("V", "C-V")
-NUM_FIXED_COLUMNS = 14  # of CoNLL-2009, before the columns of the predicates
+NUM_FIXED_COLUMNS = 14  # columns of CoNLL-2009 before those of the predicates
 FILLPRED = 12  # index of its column that marks predicates with Y
 _BRACKETS = re.compile(r"(?:\([^\s()*]+)*\*(?:[^\s()*]*\))*")
 _LINE = re.compile(r"\s*(\d+)\s+(\S.*?)\s*\|\|\|\s*(\S.*?)\s*")

@@ -51,7 +51,9 @@ def detect_scheme(sequences: Iterable[Sequence[str]]) -> str:
     """
     letters: Counter[str] = Counter()
     labeled = False  # whether a tag has a letter and a label
-    first_letters: Counter[str] = Counter()  # of entities that do not directly follow one of the same label
+    first_letters: Counter[str] = (
+        Counter()
+    )  # first letters of entities, except those that directly follow an entity with the same label
     for tags in sequences:
         previous = (OUTSIDE, "")
         for tag in tags:

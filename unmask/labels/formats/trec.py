@@ -62,14 +62,16 @@ def _is_headerless(source: Source) -> bool:
     return first <= second
 
 
-def _read_table(source: Source, findings: list[Finding], given: dict[str, str]) -> list[tuple[str, str, str]]:
-    if not given and _is_headerless(source):
+def _read_table(source: Source, findings: list[Finding], chosen_columns: dict[str, str]) -> list[tuple[str, str, str]]:
+    if not chosen_columns and _is_headerless(source):
         first = [] if source.layout.columns else [(1, dict(zip(source.columns, source.columns)))]
         rows = [*first, *source.rows]
         columns = dict(zip(("id", "text"), source.columns))
     else:
         rows = source.rows
-        columns = map_columns(source.columns, {"id": ID, "title": TITLE, "text": TEXT}, given, ("text",), source.path)
+        columns = map_columns(
+            source.columns, {"id": ID, "title": TITLE, "text": TEXT}, chosen_columns, ("text",), source.path
+        )
     out = []
     for number, (line, row) in enumerate(rows, 1):
         location = source.location(line)

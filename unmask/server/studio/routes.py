@@ -30,7 +30,7 @@ from unmask.server.studio.runs import Runs, replace_surrogates
 PAGE = Path(__file__).parent / "page"
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_ATTENTION_TOKENS = 128
-MAX_SENTENCES = 200  # of the view of word meanings
+MAX_SENTENCES = 200  # maximum number of sentences in the view of word meanings
 # A report is one file with its style and images inside, and without scripts.
 REPORT_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'"
 

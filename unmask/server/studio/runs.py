@@ -20,8 +20,8 @@ from unmask.train.run_files import current_keys
 MAX_DEPTH = 3  # folders below the root in which runs are searched: command, name, seed
 MAX_RUNS = 2000  # that are listed
 MAX_NAME_CHARS = 1000  # in the list
-TAIL_BYTES = 1 << 16  # at the end of a log, from which the progress of a run is read
-CHUNK_BYTES = 1 << 20  # of a log that are read at once
+TAIL_BYTES = 1 << 16  # the progress of a run is read from this many bytes at the end of its log
+CHUNK_BYTES = 1 << 20  # a log is read in chunks of this size
 MAX_REPORT_BYTES = 256 << 20
 # A listed run is read again when one of these files has changed.
 WATCHED = ("recipe.yaml", "log.jsonl", "plan.json", "results.json", "model/config.json", "report.html")

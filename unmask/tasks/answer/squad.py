@@ -23,7 +23,7 @@ from unmask.labels.records import Finding, Record, Source, parse_int, parse_text
 from unmask.text.decode import decode, decompress, detect_encoding
 from unmask.text.detect import HEAD_BYTES
 
-KEYS = ("question", "id", "answers")  # of a question; the first of them in the file is the question's location
+KEYS = ("question", "id", "answers")  # keys of a question; the first one in the file is the question's location
 _KEY = re.compile(rf'(?<!\\)"({"|".join(KEYS)})"\s*:')  # inside a JSON string, a quote is escaped with a backslash
 COLUMNS = {name: name for name in ("id", "question", "context", "answers")} | {"impossible": "is_impossible"}
 RawQuestion = tuple[str, dict[str, Any]]  # location, and {question, context, answers, …} as written in the file
@@ -193,8 +193,8 @@ def locate_answer(
     if start is None or start == "" or start != start:
         if len(matches) == 1 or (matches and not has_starts):
             if len(matches) > 1 or has_starts:
-                which = f"the first of {len(matches)} matches in" if len(matches) > 1 else "the only match in"
-                message = f"no answer_start for {name}: {matches[0]} is used, {which} the context"
+                position = f"the first of {len(matches)} matches in" if len(matches) > 1 else "the only match in"
+                message = f"no answer_start for {name}: {matches[0]} is used, {position} the context"
                 hint = f"answer_start: {matches[0]}"
                 findings.append(Finding(location, message, hint, error=False, kind="answer start"))
             return {"text": text, "start": matches[0]}

@@ -104,7 +104,7 @@ class Answer(base.Task):
         if self.windowing.overflow == "truncate":
             starts = starts[:1]
         before, between, _ = tokenizer.special_token_layout[1]
-        first_position = len(before) + len(question) + len(between)  # of the window in the sequence
+        first_position = len(before) + len(question) + len(between)  # position of the window in the sequence
         texts, examples = (record["question"], record["context"]), []
         for start in starts:
             end = start + window_size

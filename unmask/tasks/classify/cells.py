@@ -14,8 +14,8 @@ from unmask.labels.records import MISSING_VALUES, Finding, Record, parse_text
 
 SEPARATORS = ("|", ";", ",")
 MAX_NUMERIC_CLASSES = 10  # a column with more distinct values, not all of them integers, is a regression target
-MIN_RECURRING_FRACTION = 0.9  # of the cells with a separator: all their parts must occur in another cell too
-MIN_SUSPECT_FRACTION = 0.5  # of the cells with a separator: warn if this many have a part that is a cell by itself
+MIN_RECURRING_FRACTION = 0.9  # minimum fraction of the cells with a separator whose parts all occur in other cells too
+MIN_SUSPECT_FRACTION = 0.5  # warn if this fraction of the cells with a separator have a part that is also a whole cell
 _INTEGRAL = re.compile(r"^(-?\d+)\.0+$")
 
 

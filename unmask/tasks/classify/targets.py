@@ -8,7 +8,7 @@ belongs to the task and is saved in the model directory.
 |--------------|-------------------------|---------------------------------------------|-----------------------------------------|
 | single_label | cross entropy           | accuracy; macro F1 if classes are weighted  | temperature                             |
 | multi_label  | BCE, summed over labels | micro F1; macro F1 if classes are weighted  | temperature, then a threshold per label |
-| regression   | squared error           | r2, which ranks models as the loss does     |                                         |
+| regression   | squared error           | r2: the lower the squared error, the higher |                                         |
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from unmask.tasks import details, metrics
 from unmask.tasks.spec import Output
 
 VALUE = "value"  # name of the single output of a regression model
-IMBALANCE_RATIO = 10  # `auto` weights the classes if the largest has this many times the records of the smallest …
-MIN_LABEL_RECORDS = 5  # … where labels with fewer records are ignored
+IMBALANCE_RATIO = (
+    10  # `auto` weights the classes if the largest has at least this many times the records of the smallest
+)
+MIN_LABEL_RECORDS = 5  # labels with fewer records are too rare for a ratio or a threshold
 MAX_LABELS_SHOWN = 12  # in the description of a file
 
 
@@ -45,15 +47,15 @@ class SingleLabel:
         self.weights: list[float] | None = task_state.get("weights")
 
     @classmethod
-    def names(cls, record: Record) -> list[str]:
+    def labels_of(cls, record: Record) -> list[str]:
         return [str(record["label"])]
 
     @classmethod
     def fit_state(cls, records: Sequence[Record], labels: Sequence[str], class_weight: str) -> dict[str, Any]:
         """Return the labels, their counts and their weights. `labels`: the order chosen by the user; empty: sorted."""
-        counts = Counter(name for record in records for name in cls.names(record))
+        counts = Counter(name for record in records for name in cls.labels_of(record))
         labels = list(labels) or sorted(counts)
-        unexpected = [r["location"] for r in records if not set(labels).issuperset(cls.names(r))]
+        unexpected = [r["location"] for r in records if not set(labels).issuperset(cls.labels_of(r))]
         if unexpected:
             raise UserError(
                 f"{unexpected[0]}: the label is not one of the given labels ({len(unexpected):,} such records)",
@@ -79,15 +81,15 @@ class SingleLabel:
         return self.labels[1] if len(self.labels) == 2 else ""
 
     def stratify_key(self, record: Record) -> str:
-        """Return the stratum of a record: the dev set gets the same fraction of each."""
+        """Return the stratum of a record. The dev set gets the same fraction of every stratum."""
         return str(record["label"])
 
     def describe(self, records: Sequence[Record]) -> str:
-        counts = Counter(name for record in records for name in self.names(record))
+        counts = Counter(name for record in records for name in self.labels_of(record))
         listed = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(MAX_LABELS_SHOWN))
         parts = [f"{len(self.labels)} labels: {listed}{' …' if len(counts) > MAX_LABELS_SHOWN else ''}"]
         if self.weights is not None:
-            parts.append(f"rare labels have more weight, the best model is chosen by {self.metric.replace('_', ' ')}")
+            parts.append(f"rare labels have more weight; the best model is selected by {self.metric.replace('_', ' ')}")
         if self.positive_label:
             parts.append(f"f1 and auc are for {self.positive_label}")
         return "; ".join(parts)
@@ -153,7 +155,7 @@ class MultiLabel(SingleLabel):
     output: ClassVar[Output] = "binary"
 
     @classmethod
-    def names(cls, record: Record) -> list[str]:
+    def labels_of(cls, record: Record) -> list[str]:
         return list(record["label"])
 
     def stratify_key(self, record: Record) -> str:
@@ -194,7 +196,7 @@ class MultiLabel(SingleLabel):
 
     def score(self, predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
         """Return the metrics. A prediction counts for the accuracy if all of its labels are right."""
-        expected = [self.names(r) for r in records]
+        expected = [self.labels_of(r) for r in records]
         labels = [*self.labels, *sorted({name for names in expected for name in names} - set(self.label2id))]
         y_true = metrics.indicator(expected, labels)
         y_pred = metrics.indicator([p["labels"] for p in predictions], labels)
@@ -276,8 +278,8 @@ def compute_class_weights(counts: Sequence[int], class_weight: str) -> list[floa
     >>> [compute_class_weights(n, "auto") is not None for n in ([100, 400], [4, 400], [40, 400])]
     [False, False, True]
     """
-    enough = [n for n in counts if n >= MIN_LABEL_RECORDS]
-    is_balanced = len(enough) < 2 or max(enough) < IMBALANCE_RATIO * min(enough)
+    frequent = [n for n in counts if n >= MIN_LABEL_RECORDS]
+    is_balanced = len(frequent) < 2 or max(frequent) < IMBALANCE_RATIO * min(frequent)
     if class_weight == "none" or (class_weight == "auto" and is_balanced):
         return None
     n = np.array(counts, np.float64)

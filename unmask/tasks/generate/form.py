@@ -34,7 +34,7 @@ class GenerateForm(DataFormat):
     )  # fmt: skip
 
     def matches(self, source: Source) -> bool:
-        """Whether the file has both columns, and its targets are texts: of several words, and most of them distinct."""
+        """Return whether the file has both columns and its targets are texts: several words each, most of them distinct."""
         names = {normalize_name(name): name for name in source.columns}
         if len(OTHER_TASKS_COLUMNS & set(names)) > 1 or not super().matches(source):
             return False

@@ -99,7 +99,7 @@ class Generate(Task):
 
     @property
     def decoder(self) -> bool:
-        """Whether the model has a decoder."""
+        """Return whether the model has a decoder."""
         return self.config is not None and self.config.decoder_layers > 0
 
     @property
