@@ -85,7 +85,7 @@ def fit_weights(
 ) -> tuple[float, float]:
     """Return the weights of encoder and linear model, given their logits (N, labels) of the records."""
     is_number = isinstance(task.target_type, Regression)
-    known = [n for n, r in enumerate(records) if is_number or set(task.target_type.names(r)) <= set(task.labels)]
+    known = [n for n, r in enumerate(records) if is_number or set(task.target_type.labels_of(r)) <= set(task.labels)]
     y_true = encode_targets(task.target_type, [records[n] for n in known])
     encoder, linear = encoder[known], linear[known]
     if is_number:
