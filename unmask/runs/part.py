@@ -231,7 +231,7 @@ def describe_missing_head(new: Sequence[str], loaded: hf.Loaded, config: ModelCo
     num_labels = len(task.bound.config_overrides.get("labels", ()))
     if len(new) == 1 and HEADS[new[0]].labeled and new[0] in heads and num_labels != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels, but the task needs {num_labels:,}"
-    return f"has no {' and no '.join(new)} head for this task"
+    return f"has no {' or '.join(new)} head"
 
 
 def reuse_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:

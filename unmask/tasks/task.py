@@ -104,7 +104,8 @@ def resolve_max_length(recipe: Recipe, config: ModelConfig) -> int:
     length, limit = recipe.task.max_length, config.max_positions
     if length and not MIN_LENGTH <= length <= limit:
         reason = f"the model has {limit:,} positions" if length > limit else "this leaves no room for a text"
-        raise UserError(f"--max-length {length}: {reason}", expected=f"{MIN_LENGTH} to {limit:,}")
+        hint = f"--max-length {limit if length > limit else MIN_LENGTH}"
+        raise UserError(f"--max-length {length}: {reason}", expected=f"{MIN_LENGTH} to {limit:,}", hint=hint)
     return length or min(DEFAULT_MAX_LENGTH, limit)
 
 
