@@ -14,7 +14,8 @@ help: ## list the targets
 quickstart: $(READY) ## movie reviews to a model and a classifier, in about 15 minutes
 	$(BIN)/unmask quickstart
 
-test: $(DEV) ## the test suite, under 10 minutes on two cores
+test: $(DEV) ## the test suite and the examples in docstrings, about 10 minutes on two cores
+	$(BIN)/python -m pytest -q --doctest-modules unmask
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not browser"
 
 cpus: $(DEV) ## the test suite as five other CPUs would run it (about an hour)

@@ -3,6 +3,8 @@
 import json
 import random
 import re
+import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import unmask
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.tasks.blend import PARTS
+from unmask.runs.part import dev_subset, make_recipe, prepare
+from unmask.tasks.blend import COMPONENTS, UntrainableError
 from unmask.tasks.classify.linear import FILE, LinearModel, ngram_spans
 from unmask.tasks.classify.self_training import self_train
 from unmask.train.run import Run
@@ -57,10 +60,10 @@ def run(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_results_contain_each_part_alone_and_both_together(run: Run) -> None:
     results = run.results()
-    assert [(row["baseline"], row["split"]) for row in results["parts"]] == [
-        (f"{part} alone", split) for split in ("dev", "test") for part in PARTS
+    assert [(row["baseline"], row["split"]) for row in results["components"]] == [
+        (f"{name} alone", split) for split in ("dev", "test") for name in COMPONENTS
     ]
-    linear = next(r for r in results["parts"] if r["baseline"] == "linear alone" and r["split"] == "test")
+    linear = next(r for r in results["components"] if r["baseline"] == "linear alone" and r["split"] == "test")
     assert linear["accuracy"] > 0.95 and results["test"]["accuracy"] > 0.95  # the encoder is hardly trained
 
 
@@ -126,7 +129,9 @@ def test_other_problem_types_blend_too(target: str, start: Path, tmp_path: Path)
         start, train=train, test=test, blend="linear", steps=2, overrides=settings, out=tmp_path / "run"
     )
     metric = {"several": "micro_f1", "number": "r2", "pair": "accuracy"}[target]
-    linear = next(r for r in trained.results()["parts"] if r["baseline"] == "linear alone" and r["split"] == "test")
+    linear = next(
+        r for r in trained.results()["components"] if r["baseline"] == "linear alone" and r["split"] == "test"
+    )
     assert linear[metric] > 0.9, linear
     again = unmask.evaluate(trained.model, test)
     assert gap(again[metric], trained.results()["test"][metric]) < 1e-6
@@ -135,8 +140,9 @@ def test_other_problem_types_blend_too(target: str, start: Path, tmp_path: Path)
 def test_unsupported_combinations_are_rejected(start: Path, tmp_path: Path) -> None:
     conll = tmp_path / "a.conll"
     conll.write_text("anna B-PER\nsaw O\n\n" * 30)
-    with pytest.raises(UserError, match="the task tag does not support it"):
-        unmask.finetune(start, task="tag", train=conll, blend="linear")
+    for settings in ({"blend": "linear"}, {"unlabeled": conll}):
+        with pytest.raises(UserError, match="the task tag does not support it"):
+            unmask.finetune(start, task="tag", train=conll, **settings)
     train = write_jsonl(tmp_path / "train.jsonl", make_rows(40))
     text = tmp_path / "text.txt"
     text.write_text("anna saw a film\n")
@@ -203,7 +209,7 @@ def test_cross_validation_rejects_self_training_that_hurts(monkeypatch: pytest.M
     for row in rows:
         row["text"] += f" {row['label']}mark"
     trained = self_train({"labels": ["sea", "sky"]}, rows[:200], [row["text"] for row in rows[200:]])
-    assert trained.model is None and "cross-validation" in trained.note, trained.note
+    assert trained.model is None and "in cross-validation" in trained.note, trained.note
 
 
 def test_unlabeled_file_reaches_the_model(start: Path, tmp_path: Path) -> None:
@@ -216,6 +222,54 @@ def test_unlabeled_file_reaches_the_model(start: Path, tmp_path: Path) -> None:
     )
     linear = LinearModel.load(trained.model, 2)
     assert "lately" in linear.features.vectorizer_.vocabulary_  # occurs only in the unlabeled text
+
+
+def test_rare_label_and_tiny_corpus_still_train() -> None:
+    state = {"labels": ["sea", "sky"]}
+    rows = synonym_texts(400, 1)
+    lopsided = [r for r in rows if r["label"] == "sea"][:119] + [r for r in rows if r["label"] == "sky"][:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert self_train(state, lopsided, [row["text"] for row in synonym_texts(300, 2)]).note
+        assert LinearModel.fit(state, lopsided).regularization is None
+    few = [{"text": "a blue sea", "label": "sea"}, {"text": "a wide sky", "label": "sky"}]
+    assert self_train(state, few, ["the sea", "the sky"]).note
+    assert "fewer unlabeled texts" in self_train(state, few, ["the sea"]).note
+    with pytest.raises(UntrainableError, match="same label"):
+        LinearModel.fit(state, few[:1])
+
+
+def test_both_labels_have_attributions(run: Run) -> None:
+    linear = LinearModel.load(run.model, 2)
+    positive, negative = (linear.attributions(["a lovely film"], label) for label in (1, 0))
+    assert any(value for *_, value in negative)
+    for record_label, spans in ((1, positive), (0, negative)):
+        logit = linear.logits([{"text": "a lovely film"}])[0][record_label] - linear.bias[record_label]
+        assert gap(sum(value for *_, value in spans), logit) < 1e-5
+
+
+def test_resume_with_changed_unlabeled_text_raises(start: Path, tmp_path: Path) -> None:
+    train, text = write_jsonl(tmp_path / "train.jsonl", make_rows(40)), tmp_path / "text.txt"
+    text.write_text("".join(f"{row['text']}\n" for row in make_rows(60, 5)))
+    settings: dict[str, Any] = {"train": train, "unlabeled": text, "blend": "linear", "steps": 4}
+    trained = unmask.finetune(start, **settings, out=tmp_path / "run", overrides=["train.save_steps=2"])
+    (trained.path / "results.json").unlink()
+    text.write_text("".join(f"{row['text']}\n" for row in make_rows(60, 6)))
+    with pytest.raises(UserError, match="have changed since the run started"):
+        unmask.resume(trained.path)
+
+
+def test_dev_records_during_training_are_spread_over_the_file(start: Path, tmp_path: Path) -> None:
+    rows = sorted(make_rows(60), key=lambda row: str(row["label"]))
+    files = {
+        "train": [str(write_jsonl(tmp_path / "train.jsonl", make_rows(40, 1)))],
+        "dev": [str(write_jsonl(tmp_path / "dev.jsonl", rows))],
+    }
+    recipe = make_recipe(
+        {"init_from": str(start), "task": {"name": "classify", **files}, "train": {"max_eval_examples": 20}}
+    )
+    subset = dev_subset(prepare(recipe))
+    assert len(subset) == 20 and Counter(row["label"] for row in subset) == {"neg": 10, "pos": 10}
 
 
 @pytest.mark.parametrize("unit", ["word", "char"])

@@ -222,7 +222,7 @@ class Generator(Model):
         super().__init__(config.generator_config(), ("mlm",))
 
 
-# Names of the generator's embeddings, which are the model's parameters.
+# Names of the generator's embedding weights, which are shared with the discriminator.
 TIED = tuple(f"heads.generator.encoder.embeddings.{name}.weight" for name in ("tokens", "positions"))
 
 

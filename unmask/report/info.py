@@ -148,7 +148,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "selected_seed": results.get("selected_seed"),
         "seed_summary": results.get("seed_summary") or [],
         "lr": results.get("lr") if finite(results.get("lr")) else get_nested(recipe, "train", "lr"),
-        "baselines": [*results.get("parts", ()), *results.get("baselines", ())],
+        "baselines": [*results.get("components", ()), *results.get("baselines", ())],
         "model": shape(view.folder(next(iter(tasks)))),
         "trials": len(results.get("trials") or []) or None,
         "warnings": [*problems, *_logged(view, "warning"), *findings, *_logged(view, "error")],

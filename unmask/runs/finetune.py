@@ -76,10 +76,10 @@ class Finetune(TrainingKind[FinetuneJob]):
         for part in parts.values():  # before anything is written, in case a teacher does not fit
             part.teacher = open_teacher(part, ctx.console.say)
         job = FinetuneJob(recipe, name, parts=parts)
-        fingerprint = " ".join(part.sets.fingerprint() for part in parts.values())
+        fingerprint = " ".join(part.fingerprint() for part in parts.values())
         if resume_state and fingerprint != resume_state.run.read_json("data.json")["fingerprint"]:
             raise UserError(
-                f"the labeled files of {resume_state.run.path} have changed since the run started",
+                f"the training files of {resume_state.run.path} have changed since the run started",
                 hint="start a new run with unmask finetune and a different --out",
             )
         findings = [f for part in parts.values() for f in part.sets.findings]
@@ -258,7 +258,7 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
     on_model.fold_scale_into_head(task, model)
     if part.recipe.task.blend != "none":
         task.blend = blend.fit_blend(task, model, sets, part.unlabeled, console)
-    part_scores = blend.PartScores(task, part.recipe)
+    component_scores = blend.ComponentScores(task, part.recipe)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
@@ -267,7 +267,7 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
             outputs = task.compute_outputs(model, records, update)
         for text in task.windowing.truncation_notes(len(records)):
             console.warn(f"{name}: {text}")
-        part_scores.add(name, outputs, records)
+        component_scores.add(name, outputs, records)
         if name == "dev":
             task.task_state |= task.calibrate(outputs, records)
         predictions = task.extend_predictions(model, task.decode(outputs), records)
@@ -277,8 +277,8 @@ def evaluate_splits(part: Part, run: Run, console: Console, prefix: str = "") ->
         lines = [{"location": r["location"], **p} for r, p in zip(records, predictions)]
         text = "".join(json.dumps(line, ensure_ascii=False, default=plain) + "\n" for line in lines)
         write_text(run.path / f"{prefix}{name}.predictions.jsonl", text)
-    parts = {"parts": part_scores.rows} if part_scores.rows else {}
-    return results | {"intervals": confidence} | parts, details
+    components = {"components": component_scores.rows} if component_scores.rows else {}
+    return results | {"intervals": confidence} | components, details
 
 
 def run_banner(part: Part, run: Run) -> str:

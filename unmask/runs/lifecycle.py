@@ -197,7 +197,8 @@ def run_or_resume(kind: Kind, recipe: Recipe, path: Path, ctx: Context) -> dict[
 def _can_resume(run: Run) -> bool:
     """Return whether a run can be resumed.
 
-    Recipes of runs without run.json do not record that the weights are random, so these runs need a checkpoint.
+    Runs of older versions have no run.json, and their recipe does not say whether training starts from random weights. They can be
+    resumed only from a checkpoint.
     """
     return run.is_resumable() and ((run.path / "run.json").exists() or bool(checkpoint.steps(run.checkpoints)))
 

@@ -1,5 +1,6 @@
 """One task of a fine-tuning run, before the first step: its records, the task, its model."""
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,13 @@ class Part:
     def metric(self) -> str:
         """The metric that selects the best checkpoint."""
         return self.task.spec.metric(self.sets.dev or self.sets.test or self.sets.train)
+
+    def fingerprint(self) -> str:
+        """Hash everything that training reads."""
+        hashes = [self.sets.fingerprint()]
+        if self.unlabeled:
+            hashes.append(hashlib.sha256("\0".join(self.unlabeled).encode("utf-8", "surrogatepass")).hexdigest())
+        return " ".join(hashes)
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.task.tokenizer, dict(self.task.SPEC.config_json))
@@ -310,8 +318,9 @@ def training_notes(part: Part, ctx: Context, num_records: int, gathered: bool = 
 
 
 def dev_subset(part: Part) -> list[Record]:
-    """Return the dev records that are evaluated during training."""
-    return part.sets.dev[: part.recipe.train.max_eval_examples]
+    """Return the dev records that are evaluated during training, spread over the file, because it may be sorted by label."""
+    limit = part.recipe.train.max_eval_examples
+    return list(textcheck.subsample_evenly(part.sets.dev, limit or len(part.sets.dev)))
 
 
 def seconds_per_prediction(part: Part) -> float:

@@ -17,7 +17,7 @@ def align(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> tuple[list[
     """Return (ids, first): the tokens of the text, and for each word the index of its first token, or -1 if it has none.
 
     >>> from unmask.recipe import TokenizerRecipe
-    >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(type="char"))
     >>> ids, first = align(t, "a cab", [[0, 1], [2, 5]])
     >>> [t.token(i) for i in ids], first.tolist()
     (['a', ' ', 'c', 'a', 'b'], [0, 2])

@@ -1,4 +1,4 @@
-"""A blend: the encoder's logits of a record plus those of another model of the same record (`--blend`).
+"""A blend adds the logits of a second model to the encoder's, for the same record (`--blend`).
 
 A task that supports it names a class in `SPEC.blend`. The blend changes the outputs of the encoder, so decoding, calibration,
 metrics, the server and exported models need not know about it. Its file is saved next to the encoder's weights; transformers
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Backend, Outputs, Task
 
 
-PARTS = ("encoder", "linear")
+COMPONENTS = ("encoder", "linear")
+
+
+class UntrainableError(ValueError):
+    """The second model cannot be trained on these records."""
 
 
 class Blend(Protocol):
     FILE: str  # in the model folder
-    weights: dict[str, float]  # of `PARTS`
+    weights: dict[str, float]  # of `COMPONENTS`
     note: str  # about the fit, for the console
 
     @classmethod
@@ -38,7 +42,7 @@ class Blend(Protocol):
 
     @classmethod
     def fit(cls, task: Any, model: Backend, sets: RecordSets, unlabeled: Sequence[str] = ()) -> Blend:
-        """Fit the other model on the training records, and the weights of both on the dev records, if there are enough."""
+        """Fit the second model on the training records, and the weights of both on the dev records, if there are enough."""
         ...
 
     @classmethod
@@ -47,18 +51,19 @@ class Blend(Protocol):
     def save(self, folder: Path) -> None: ...
 
     def attributions(self, texts: Sequence[str], label: int) -> tuple[float, list[tuple[int, int, int, float]]]:
-        """Return the other part's constant, and what parts of the texts add to a label: (index of the text, start, end, value)."""
+        """Return the constant of the second model, and the contribution of each text span to a label: (index of the text, start, end, value)."""
         ...
 
-    def apply(self, outputs: Outputs, part: str = "both") -> Outputs:
-        """Return the blended outputs. `part`: one of `PARTS` returns the outputs of that part alone."""
+    def apply(self, outputs: Outputs, component: str = "both") -> Outputs:
+        """Return the blended outputs. `component`: one of `COMPONENTS` returns the outputs of that one alone."""
         ...
 
 
 def check(recipe: Recipe, spec: TaskSpec) -> None:
     """Raise UserError if the task does not support --blend."""
-    if recipe.task.blend != "none" and not spec.blend:
-        raise UserError(f"--blend {recipe.task.blend}: the task {spec.name} does not support it", hint="remove --blend")
+    flags = {"--unlabeled": recipe.task.unlabeled, f"--blend {recipe.task.blend}": recipe.task.blend != "none"}
+    for flag in (flag for flag, is_set in flags.items() if is_set and not spec.blend):
+        raise UserError(f"{flag}: the task {spec.name} does not support it", hint=f"remove {flag.split()[0]}")
     if recipe.task.unlabeled and recipe.task.blend == "none":
         raise UserError("--unlabeled trains the linear model of a blend", hint="add --blend linear")
 
@@ -81,7 +86,7 @@ def fit_blend(task: Task, model: Backend, sets: RecordSets, unlabeled: Sequence[
     """Fit the blend of a trained encoder. Return None, with a warning, if the texts have no words to learn from."""
     try:
         blend = blend_class(task.SPEC).fit(task, model, sets, unlabeled)
-    except ValueError as error:  # raised by scikit-learn
+    except UntrainableError as error:
         console.warn(f"--blend: no linear model can be trained on these texts, so the encoder is used alone: {error}")
         return None
     console.say(blend.note or f"linear model: trained on {len(sets.train):,} labeled records")
@@ -96,21 +101,21 @@ def load_blend(task: Task, folder: Path) -> Blend | None:
     return blend.load(folder, len(task.bound.labels) or 1) if (folder / blend.FILE).is_file() else None
 
 
-class PartScores:
-    """Scores of the parts of a blend, each calibrated by itself. Rows have the format of `baselines` in results.json."""
+class ComponentScores:
+    """Scores of the encoder and of the second model, each calibrated by itself. Rows have the format of `baselines` in results.json."""
 
     def __init__(self, task: Task, recipe: Recipe):
         self.task, self.recipe = task, recipe
         self.rows: list[dict[str, Any]] = []
-        self.calibrations: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        self.calibrations: dict[str, dict[str, Any]] = {name: {} for name in COMPONENTS}
 
     def add(self, split: str, outputs: Outputs, records: Sequence[Record]) -> None:
         if self.task.blend is None or outputs.unblended is None:
             return
-        for part in PARTS:
-            own = self.task.blend.apply(outputs.unblended, part)
+        for name in COMPONENTS:
+            own = self.task.blend.apply(outputs.unblended, name)
             if split == "dev":
-                self.calibrations[part] = self.task.calibrate(own, records)
-            task = type(self.task)(self.recipe, self.task.tokenizer, self.task.task_state | self.calibrations[part])
+                self.calibrations[name] = self.task.calibrate(own, records)
+            task = type(self.task)(self.recipe, self.task.tokenizer, self.task.task_state | self.calibrations[name])
             scores = task.score(task.decode(own), records)
-            self.rows.append({"baseline": f"{part} alone", "split": split, "records": len(records), **scores})
+            self.rows.append({"baseline": f"{name} alone", "split": split, "records": len(records), **scores})

@@ -143,14 +143,14 @@ def task_results(results: dict[str, Any]) -> None:
         other_columns.setdefault("mean ± std (95% CI)" if has_interval else "mean ± std", {})[
             f"{row['set']} {row['score']}"
         ] = f"{row['mean']:.4f}{spread}"
-    for row in [*results.get("parts", ()), *results.get("baselines", ())]:
+    for row in [*results.get("components", ()), *results.get("baselines", ())]:
         cells = {f"{row['split']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
         other_columns.setdefault(row["baseline"], {}).update(cells)
     table = _table(
         "set",
         "records>",
         "metric",
-        "median seed>" if results.get("seeds") else "blend>" if results.get("parts") else ">",
+        "median seed>" if results.get("seeds") else "blend>" if results.get("components") else ">",
         *(f"{o}>" for o in other_columns),
     )
     for name in ("dev", "test"):

@@ -1,7 +1,7 @@
 """Blend of an encoder and a linear model on n-grams (`--blend linear`).
 
-The two make different mistakes: n-grams need few labels, the encoder reads word order and context. Each part's logits are divided by
-its temperature and averaged. The share of each part is chosen by the loss on the dev set; with few dev records both count the same,
+The two make different mistakes: n-grams need few labels, the encoder reads word order and context. The logits of each are divided by
+its temperature and averaged. The share of each is chosen by the loss on the dev set; with few dev records both count the same,
 because a choice among so few would be noise (docs/log.md).
 """
 
@@ -66,13 +66,13 @@ class LinearBlend:
         spans = self.linear.attributions(texts, label)
         return weight * bias, [(number, start, end, weight * value) for number, start, end, value in spans]
 
-    def apply(self, outputs: Outputs, part: str = "both") -> Outputs:
+    def apply(self, outputs: Outputs, component: str = "both") -> Outputs:
         if not outputs.examples:
             return outputs
         first_rows = np.unique(outputs.record_index, return_index=True)[1]
         texts = [outputs.examples[row].texts for row in first_rows]
         linear_logits = self.linear.logits([dict(zip(("text", "pair"), each)) for each in texts])
-        weights = self.weights if part == "both" else {"encoder": 0.0, "linear": 0.0, part: 1.0}
+        weights = self.weights if component == "both" else {"encoder": 0.0, "linear": 0.0, component: 1.0}
         values = [
             weights["encoder"] * value + weights["linear"] * linear_logits[record]
             for value, record in zip(outputs.values, outputs.record_index)

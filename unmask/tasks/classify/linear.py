@@ -29,6 +29,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from unmask.errors import UserError, first_line
+from unmask.tasks.blend import UntrainableError
 from unmask.tasks.classify.targets import TARGETS, MultiLabel, Regression, SingleLabel
 from unmask.tasks.metrics import indicator
 from unmask.tasks.task import Records
@@ -56,7 +57,10 @@ class TfidfFeatures(TransformerMixin, BaseEstimator):
         is_chinese = detect_common_language(t[:200] for t in texts) == "zh"  # true for Japanese too
         self.unit_, self.paired_ = "char" if is_chinese else "word", any("pair" in r for r in records)
         limits = {"min_df": self.min_df, "max_features": self.max_features}
-        self.vectorizer_ = TfidfVectorizer(sublinear_tf=True, **limits, **NGRAMS[self.unit_]).fit(texts)
+        try:
+            self.vectorizer_ = TfidfVectorizer(sublinear_tf=True, **limits, **NGRAMS[self.unit_]).fit(texts)
+        except ValueError as error:  # no text has a word
+            raise UntrainableError(str(error)) from None
         return self
 
     @classmethod
@@ -80,10 +84,12 @@ class TfidfFeatures(TransformerMixin, BaseEstimator):
 class LinearModel:
     """Logits of records in the order of the labels: `features @ weights + bias`."""
 
-    def __init__(self, features: TfidfFeatures, weights: np.ndarray, bias: np.ndarray, C: float | None = None):
-        """`weights`: (features, labels). `C`: the regularization that cross-validation chose; None: the default."""
+    def __init__(
+        self, features: TfidfFeatures, weights: np.ndarray, bias: np.ndarray, regularization: float | None = None
+    ):
+        """`weights`: (features, labels). `regularization`: C, or alpha for numbers, if cross-validation chose it."""
         self.features, self.weights, self.bias = features, weights.astype(np.float32), bias.astype(np.float32)
-        self.regularization = C
+        self.regularization = regularization
         self.blend_weights = (0.0, 1.0)  # of the encoder and of this model, see blend.py
 
     def logits(self, records: Records) -> np.ndarray:
@@ -112,7 +118,9 @@ class LinearModel:
         estimator, (parameter, values), scoring = _search_space(target_type)
         y = encode_targets(target_type, records)
         pipeline = make_pipeline(TfidfFeatures(1 if len(records) < MIN_RECORDS_TO_DROP_RARE_TERMS else 2), estimator)
-        can_search = len(records) >= 10 * NUM_FOLDS and (y.dtype.kind != "i" or np.bincount(y).max() >= NUM_FOLDS)
+        can_search = len(records) >= 10 * NUM_FOLDS and (y.ndim > 1 or y.dtype.kind != "i" or can_split(y))
+        if y.ndim == 1 and y.dtype.kind == "i" and len(set(y.tolist())) < 2:
+            raise UntrainableError("every record has the same label")
         name = f"{type(estimator).__name__.lower()}__{parameter}"
         search = GridSearchCV(pipeline, {name: values}, cv=NUM_FOLDS, scoring=scoring)
         with warnings.catch_warnings():
@@ -162,9 +170,17 @@ def ngram_spans(text: str, unit: str) -> Iterator[tuple[str, int, int]]:
     [('good', 2, 6), ('film', 7, 11), ('good film', 2, 11)]
     >>> list(ngram_spans("好  电", "char"))[:3]
     [('好', 0, 1), (' ', 1, 3), ('电', 3, 4)]
+    >>> [span for span in ngram_spans("İİİ film", "word") if span[0] == "film"]
+    [('film', 4, 8)]
     """
     pattern = r"\b\w\w+\b" if unit == "word" else r"\s\s+|."
-    matches = [(match[0], *match.span()) for match in re.finditer(pattern, text.lower(), re.DOTALL)]
+    lower = text.lower()
+    offsets: Sequence[int] = range(len(text) + 1)
+    if len(lower) != len(text):  # "İ" becomes two characters
+        offsets = [n for n, character in enumerate(text) for _ in character.lower()] + [len(text)]
+    matches = [
+        (match[0], offsets[match.start()], offsets[match.end()]) for match in re.finditer(pattern, lower, re.DOTALL)
+    ]
     if unit == "char":  # scikit-learn reads a run of whitespace as one space
         matches = [(" " if len(piece) > 1 else piece, start, end) for piece, start, end in matches]
     shortest, longest = NGRAMS[unit]["ngram_range"]
@@ -172,6 +188,11 @@ def ngram_spans(text: str, unit: str) -> Iterator[tuple[str, int, int]]:
         for i in range(len(matches) - n + 1):
             pieces = [piece for piece, *_ in matches[i : i + n]]
             yield (" " if unit == "word" else "").join(pieces), matches[i][1], matches[i + n - 1][2]
+
+
+def can_split(y: np.ndarray) -> bool:
+    """Whether at least two labels have a record for every fold."""
+    return sorted(np.bincount(y, minlength=2))[-2] >= NUM_FOLDS
 
 
 def _search_space(target_type: SingleLabel) -> tuple[Any, tuple[str, list[float]], str]:
@@ -202,7 +223,7 @@ def _coefficients(estimator: Any, target_type: SingleLabel) -> tuple[np.ndarray,
     if isinstance(target_type, Regression):
         return weights, bias
     if weights.shape[1] == 1:  # scikit-learn has one row of weights if there are two classes
-        weights, bias = np.hstack([0 * weights, weights]), np.concatenate([0 * bias, bias])
+        weights, bias = np.hstack([-weights / 2, weights / 2]), np.concatenate([-bias / 2, bias / 2])
     all_weights = np.zeros((len(weights), len(target_type.labels)))
     all_bias = np.full(len(target_type.labels), UNSEEN_LABEL_LOGIT)
     all_weights[:, estimator.classes_], all_bias[estimator.classes_] = weights, bias

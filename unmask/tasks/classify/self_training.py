@@ -1,41 +1,43 @@
 """Self-training of the linear model on unlabeled texts (`--unlabeled`): one round, with soft labels.
 
 1. Latent semantic analysis: the TF-IDF features of all texts are projected to a few hundred dimensions and normalized. Words that
-   occur in similar texts get similar vectors, so a few labels go further. (Whitened dimensions lose 10 points of accuracy.)
-2. A logistic regression on the vectors of the labeled texts predicts the unlabeled ones. The mean predicted distribution is matched
-   to the shares of the labels, because few labels rarely have them exactly.
+   occur in similar texts get similar vectors, so a few labels go further. (Whitening the dimensions costs 10 points of accuracy.)
+2. A logistic regression on the vectors of the labeled texts predicts the labels of the unlabeled ones. The predictions are shifted
+   until their mean is the label distribution of the training records: a classifier trained on few records often favors one label.
 3. A ridge regression on the n-grams is trained on the labels and on these predictions.
 
-Texts that are unlike every labeled text are left out. With enough labels, cross-validation decides whether self-training helps.
+A text is left out if it is less similar to the mean of the labeled texts than nearly all labeled texts are. With enough labeled
+records, cross-validation decides whether self-training helps.
 `docs/log.md` has the measurements behind each rule.
 """
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
 from unmask.numeric import log_softmax
-from unmask.tasks.classify.linear import NUM_FOLDS, LinearModel, TfidfFeatures, encode_targets
+from unmask.tasks.classify.linear import NUM_FOLDS, LinearModel, TfidfFeatures, can_split, encode_targets
 from unmask.tasks.classify.targets import SingleLabel
 from unmask.tasks.metrics import fit_temperature
 from unmask.tasks.task import Records
 
 DIMENSIONS = 300
-MIN_DF = 3  # texts that contain an n-gram
+MIN_DF = 3  # texts that contain an n-gram; 1 in a small corpus
+SMALL_CORPUS = 1000  # texts
 MAX_FEATURES = 100_000
 LABELED_SHARE = 0.1  # the labeled texts together have at least this share of the weight of the unlabeled ones
 SHARPNESS = 2.0  # of the soft labels: softmax of this times the standardized logits
-MIN_SIMILARITY_QUANTILE = (
-    0.02  # texts less similar to the labeled ones than this quantile of the labeled ones are left out
-)
+MIN_SIMILARITY_QUANTILE = 0.02  # of the labeled texts' similarity to each other; unlabeled texts below it are left out
 MIN_RECORDS_FOR_GATE = 100  # with fewer labels, cross-validation is too noisy to decide
 TEACHER_C, STUDENT_ALPHA = 10.0, 3.0
 CS = (1.0, 10.0, 100.0)  # regularizations of the model trained on the labels alone, as in linear.py
@@ -52,7 +54,8 @@ class _Texts:
 
     def __init__(self, records: Records, unlabeled: Sequence[str]):
         everything = [*records, *({"text": text} for text in unlabeled)]
-        self.features = TfidfFeatures(min_df=MIN_DF, max_features=MAX_FEATURES).fit(everything)
+        min_df = 1 if len(everything) < SMALL_CORPUS else MIN_DF
+        self.features = TfidfFeatures(min_df, MAX_FEATURES).fit(everything)
         tfidf = self.features.transform(everything)
         dimensions = min(DIMENSIONS, min(tfidf.shape) - 1)
         vectors = normalize(tfidf @ randomized_svd(tfidf, dimensions, n_iter=2, random_state=0)[2].T)
@@ -64,17 +67,17 @@ class _Texts:
         self.labeled: tuple[csr_matrix, np.ndarray] = (tfidf[:count], vectors[:count])
         self.unlabeled: tuple[csr_matrix, np.ndarray] = (tfidf[count:][similar], vectors[count:][similar])
 
-    def fit(self, y: np.ndarray, rows: np.ndarray, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    def fit(self, y: np.ndarray, rows: np.ndarray, class_weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Self-train on the labels `y` of the labeled `rows`; return weights (features, labels) and bias (labels,)."""
-        (tfidf, vectors), (more_tfidf, more_vectors) = self.labeled, self.unlabeled
-        teacher = LogisticRegression(C=TEACHER_C, max_iter=1000).fit(vectors[rows], y)
+        (tfidf, vectors), (more_tfidf, more_vectors), num_labels = self.labeled, self.unlabeled, len(class_weight)
+        teacher = _logistic(TEACHER_C, class_weight).fit(vectors[rows], y)
         counts = np.bincount(y, minlength=num_labels)
         soft_labels = _match_prior(_logits(teacher, more_vectors, num_labels), (counts + 1) / (counts + 1).sum())
         weight = max(1.0, LABELED_SHARE * len(soft_labels) / len(rows))
         student = Ridge(alpha=STUDENT_ALPHA, solver="sparse_cg").fit(
             vstack([tfidf[rows], more_tfidf]),
             np.concatenate([np.eye(num_labels)[y], soft_labels]),
-            sample_weight=np.concatenate([np.full(len(rows), weight), np.ones(len(soft_labels))]),
+            sample_weight=np.concatenate([weight * class_weight[y], soft_labels @ class_weight]),
         )
         return student.coef_.T, student.intercept_
 
@@ -82,38 +85,48 @@ class _Texts:
 def self_train(task_state: dict[str, Any], train: Records, unlabeled: Sequence[str]) -> SelfTraining:
     """Train on labeled records and unlabeled texts. The target is a single label, and the records are texts, not pairs."""
     target_type, records = SingleLabel(task_state), list(train)
-    y, num_labels = encode_targets(target_type, records), len(target_type.labels)
+    y = encode_targets(target_type, records)
+    class_weight = np.array(target_type.weights or [1.0] * len(target_type.labels))
+    if len(unlabeled) < len(records):
+        return SelfTraining(None, f"no self-training: fewer unlabeled texts ({len(unlabeled):,}) than labeled ones")
     texts = _Texts(records, unlabeled)
     used = len(unlabeled) - texts.num_dropped
     note = f"self-training on {used:,} unlabeled texts"
     if texts.num_dropped:
         note += f"; {texts.num_dropped:,} are unlike the labeled ones and left out"
-    if used < len(records) or ((gain := _gain(target_type, texts, records, y)) is not None and gain <= 0):
-        reason = "too few texts are left" if used < len(records) else f"cross-validation: {gain:+.1%} accuracy"
-        return SelfTraining(None, f"no self-training on the unlabeled texts: {reason}")
-    weights, bias = texts.fit(y, np.arange(len(y)), num_labels)
+    if used < len(records):
+        return SelfTraining(None, f"no self-training: only {used:,} unlabeled texts are similar to the labeled ones")
+    gain = _gain(target_type.metric, texts, y, class_weight)
+    if gain is not None and gain <= 0:
+        name = target_type.metric.replace("_", " ")
+        return SelfTraining(None, f"no self-training: {gain:+.1%} {name} in cross-validation on the labeled records")
+    weights, bias = texts.fit(y, np.arange(len(y)), class_weight)
     logits = np.asarray(texts.labeled[0] @ weights + bias)
     scale = fit_temperature(logits, y)
     scale = scale if scale != 1.0 else float(logits.std()) or 1.0
     return SelfTraining(LinearModel(texts.features, weights / scale, bias / scale), note)
 
 
-def _gain(target_type: SingleLabel, texts: _Texts, records: Records, y: np.ndarray) -> float | None:
-    """Return the cross-validated accuracy of self-training minus that of the labels alone; None with few labels."""
-    if len(y) < MIN_RECORDS_FOR_GATE or np.bincount(y).max() < NUM_FOLDS:
+def _gain(metric: str, texts: _Texts, y: np.ndarray, class_weight: np.ndarray) -> float | None:
+    """Return the cross-validated metric of self-training minus that of the labels alone; None with few labels."""
+    if len(y) < MIN_RECORDS_FOR_GATE or not can_split(y):
         return None
-    alone = np.zeros((len(CS), len(y)))  # correct predictions for each regularization
-    together = np.zeros(len(y))
+    alone = np.zeros((len(CS), len(y)), int)  # predictions for each regularization
+    together = np.zeros(len(y), int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
         for fit_rows, test_rows in StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=0).split(y, y):
             rows, held_out = texts.labeled[0][fit_rows], texts.labeled[0][test_rows]
             for n, C in enumerate(CS):
-                model = LogisticRegression(C=C, max_iter=1000).fit(rows, y[fit_rows])
-                alone[n, test_rows] = model.predict(held_out) == y[test_rows]
-            weights, bias = texts.fit(y[fit_rows], fit_rows, len(target_type.labels))
-            together[test_rows] = np.asarray(held_out @ weights + bias).argmax(-1) == y[test_rows]
-    return float(together.mean() - alone.mean(1).max())
+                alone[n, test_rows] = _logistic(C, class_weight).fit(rows, y[fit_rows]).predict(held_out)
+            weights, bias = texts.fit(y[fit_rows], fit_rows, class_weight)
+            together[test_rows] = np.asarray(held_out @ weights + bias).argmax(-1)
+    score = partial(f1_score, y, average="macro") if metric == "macro_f1" else partial(accuracy_score, y)
+    return float(score(together) - max(map(score, alone)))
+
+
+def _logistic(C: float, class_weight: np.ndarray) -> LogisticRegression:
+    return LogisticRegression(C=C, max_iter=1000, class_weight=dict(enumerate(class_weight)))
 
 
 def _logits(model: LogisticRegression, vectors: np.ndarray, num_labels: int) -> np.ndarray:
