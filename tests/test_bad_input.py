@@ -117,4 +117,4 @@ def test_bad_input_raises_a_clear_error(name: str, prepared) -> None:
 
 
 def test_every_case_is_covered(prepared) -> None:
-    assert len(prepared[1]) == 36
+    assert len(prepared[1]) == 38

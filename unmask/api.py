@@ -286,9 +286,7 @@ def search(
     """Search a file of passages; with a file of queries, evaluate the search against `qrels`, or write a TREC run to `save_run`."""
     from unmask.inference import search as searching
 
-    if bool(query) == bool(queries) or bool(queries) != bool(qrels or save_run):
-        options = "QUERY, or --queries FILE with --qrels FILE or --save-run FILE"
-        raise UserError("give either a query or a file of queries", expected=options)
+    searching.check_arguments(query, queries, qrels or save_run)
     console = console or Console(quiet=True)
     files = searching.SearchFiles.read(str(passages), queries, qrels, _names(columns))
     index = searching.Index(files.passages, bm25, embedder, reranker, console)

@@ -241,10 +241,18 @@ class TrainRecipe(Section):
     )
     tokens: Positive | None = setting(None, "Train on this many tokens.", ("pretrain",), panel="Budget (choose one)")
     steps: Count | None = setting(
-        None, "Train for this many steps. Default budget of pretrain: 1000.", TRAINING, panel="Budget (choose one)"
+        None,
+        "Train for this many steps.",
+        TRAINING,
+        panel="Budget (choose one)",
+        shown="pretrain 1000 if no budget is given",
     )
     epochs: Positive | None = setting(
-        None, "Train for this many epochs. Default budget of finetune: 3.", TRAINING, panel="Budget (choose one)"
+        None,
+        "Train for this many epochs.",
+        TRAINING,
+        panel="Budget (choose one)",
+        shown="finetune 3 if no budget is given",
     )
     batch_size: Count = setting(
         32, "Examples per optimizer step.", TRAINING, shown="pretrain 32; finetune 16, or 8 below 2,000 records"
@@ -269,7 +277,7 @@ class TrainRecipe(Section):
     )
     lr: NotNegative = setting(
         0.0,
-        "Learning rate of AdamW.",
+        "Learning rate; with Muon, that of the parameters that AdamW updates.",
         TRAINING,
         shown="pretrain 5e-3 with muon, else 1e-3; finetune by hidden size",
     )

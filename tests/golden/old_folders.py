@@ -70,11 +70,15 @@ def store_batch() -> Any:
     return json.loads(command("show-batch", "store", "--max-length", "32", "--rows", "2", "--json"))
 
 
+NEW_FIELDS = {"init": "pretrained", "blend": "none", "unlabeled": []}  # of task, newer than these recipes
+
+
 def recipe_plans() -> Any:
     """Return the dry run of the recipe files."""
     pretraining, task = api.dry_run(recipe="recipe.yaml"), api.dry_run_finetune(recipe="task.yaml")
     for plan in (pretraining, task):
-        assert plan["recipe"]["task"].pop("init") == "pretrained"  # a field that is newer than these recipes
+        for name, default in NEW_FIELDS.items():
+            assert plan["recipe"]["task"].pop(name) == default
     keys = ("recipe", "architecture", "parameters", "steps", "tokens")
     return to_json([{key: plan[key] for key in keys if key in plan} for plan in (pretraining, task)])
 

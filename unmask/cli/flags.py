@@ -101,7 +101,7 @@ def _with_flags(function: Callable, name: str) -> Callable:
 
     own = inspect.signature(function).parameters.values()
     arguments = [p for p in own if any(isinstance(m, ArgumentInfo) for m in getattr(p.annotation, "__metadata__", ()))]
-    flags = [_flag(setting) for setting in settings_of_command(name)]
+    flags = [_flag(setting, name) for setting in settings_of_command(name)]
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -111,7 +111,19 @@ def _with_flags(function: Callable, name: str) -> Callable:
     return run
 
 
-def _flag(setting: "Setting") -> inspect.Parameter:
+def default_of_command(shown: str, command: str) -> str:
+    """Return the part of a displayed default that concerns a command; `tune` has the defaults of `finetune`.
+
+    >>> default_of_command("pretrain 32; finetune 16", "tune"), default_of_command("pretrain 32", "tune")
+    ('16', '')
+    >>> default_of_command("best available", "tune")
+    'best available'
+    """
+    parts = dict(part.split(" ", 1) for part in shown.split("; ") if part.startswith(("pretrain ", "finetune ")))
+    return parts.get("finetune" if command == "tune" else command, "") if parts else shown
+
+
+def _flag(setting: "Setting", command: str) -> inspect.Parameter:
     """Build a flag whose default is None, or False for a switch."""
     kind, *other_kinds = (kind for kind in setting.kinds if kind is not NoneType)
     flag_type: Any = kind if kind in (int, float) and not other_kinds else str
@@ -124,8 +136,8 @@ def _flag(setting: "Setting") -> inspect.Parameter:
         flag_type = list[str]
     help = setting.switch[1] if setting.switch else setting.help
     default = setting.field.default
-    default_text: Any = setting.shown or (
-        str(default) if default and not isinstance(default, list | dict | bool) else False
+    default_text: Any = default_of_command(setting.shown, command) or (
+        str(default) if default and not setting.shown and not isinstance(default, list | dict | bool) else False
     )
     option = typer.Option(
         setting.option,

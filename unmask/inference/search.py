@@ -103,6 +103,16 @@ class Index:
         ]
 
 
+def check_arguments(query: str, queries: Any, output: Any) -> None:
+    """Raise UserError unless there is a query, or a file of queries with a file of qrels or a run to write."""
+    if queries and not query and not output:
+        reason = "--queries needs --qrels FILE, to print metrics, or --save-run FILE, to write the results"
+        raise UserError(reason, hint="add --save-run found.txt, for example")
+    if bool(query) == bool(queries) or (output and not queries):
+        options = "QUERY, or --queries FILE with --qrels FILE or --save-run FILE"
+        raise UserError("give either a query or a file of queries", expected=options)
+
+
 def retrieve(
     query: str | Sequence[str],
     passages: Sequence[str] | Mapping[str, str],
