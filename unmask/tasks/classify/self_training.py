@@ -57,7 +57,7 @@ class _Texts:
         min_df = 1 if len(everything) < SMALL_CORPUS else MIN_DF
         self.features = TfidfFeatures(min_df, MAX_FEATURES).fit(everything)
         tfidf = self.features.transform(everything)
-        dimensions = min(DIMENSIONS, min(tfidf.shape) - 1)
+        dimensions = max(1, min(DIMENSIONS, min(tfidf.shape) - 1))
         vectors = normalize(tfidf @ randomized_svd(tfidf, dimensions, n_iter=2, random_state=0)[2].T)
         count = len(records)
         total = vectors[:count].sum(0)
