@@ -10,7 +10,7 @@ from contract.test_tasks import CASES
 from golden import recordings
 from labels.test_doctor import SHAPES
 
-from unmask.metrics import metric
+from unmask.metrics import Metric, metric
 from unmask.model.config import preset
 from unmask.registry import OBJECTIVES, TASKS
 
@@ -64,6 +64,13 @@ def test_task_is_complete(name: str) -> None:
         )
     if not spec.baseline:
         missing.append(f"unmask/tasks/{name}: its spec has no baseline; write baseline.py (see unmask/tasks/choose)")
+    if undeclared := [each for each in spec.metrics if metric(each) == Metric(each)]:
+        missing.append(
+            f"unmask/metrics.py, METRICS: no {undeclared}; the first metric of a spec selects the best model"
+        )
+    for page in (f"{name}.md", f"{name}.zh.md"):
+        if not (ROOT / "docs" / page).exists():
+            missing.append(f"docs/{page}: no guide (see docs/choose.md)")
     if name not in CASES:
         missing.append(
             f"tests/contract/test_tasks.py, CASES: no case of {name!r}; it is trained, saved, resumed and used for predictions"
