@@ -117,7 +117,7 @@ class LinearModel:
         target_type, records = TARGETS[task_state.get("target", "single_label")](task_state), list(train)
         estimator, (parameter, values), scoring = _search_space(target_type)
         y = encode_targets(target_type, records)
-        pipeline = make_pipeline(TfidfFeatures(1 if len(records) < MIN_RECORDS_TO_DROP_RARE_TERMS else 2), estimator)
+        pipeline = make_pipeline(TfidfFeatures(min_df_of(len(records))), estimator)
         can_search = len(records) >= 10 * NUM_FOLDS and (y.ndim > 1 or y.dtype.kind != "i" or can_split(y))
         if y.ndim == 1 and y.dtype.kind == "i" and len(set(y.tolist())) < 2:
             raise UntrainableError("every record has the same label")
@@ -188,6 +188,11 @@ def ngram_spans(text: str, unit: str) -> Iterator[tuple[str, int, int]]:
         for i in range(len(matches) - n + 1):
             pieces = [piece for piece, *_ in matches[i : i + n]]
             yield (" " if unit == "word" else "").join(pieces), matches[i][1], matches[i + n - 1][2]
+
+
+def min_df_of(num_records: int) -> int:
+    """Return how many records a term must occur in."""
+    return 1 if num_records < MIN_RECORDS_TO_DROP_RARE_TERMS else 2
 
 
 def can_split(y: np.ndarray) -> bool:

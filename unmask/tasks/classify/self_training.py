@@ -25,8 +25,9 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
+from unmask.labels.records import Record
 from unmask.numeric import log_softmax
-from unmask.tasks.classify.linear import NUM_FOLDS, LinearModel, TfidfFeatures, can_split, encode_targets
+from unmask.tasks.classify.linear import NUM_FOLDS, LinearModel, TfidfFeatures, can_split, encode_targets, min_df_of
 from unmask.tasks.classify.targets import SingleLabel
 from unmask.tasks.metrics import fit_temperature
 from unmask.tasks.task import Records
@@ -96,10 +97,10 @@ def self_train(task_state: dict[str, Any], train: Records, unlabeled: Sequence[s
         note += f"; {texts.num_dropped:,} are unlike the labeled ones and left out"
     if used < len(records):
         return SelfTraining(None, f"no self-training: only {used:,} unlabeled texts are similar to the labeled ones")
-    gain = _gain(target_type.metric, texts, y, class_weight)
-    if gain is not None and gain <= 0:
-        name = target_type.metric.replace("_", " ")
-        return SelfTraining(None, f"no self-training: {gain:+.1%} {name} in cross-validation on the labeled records")
+    gain, error = _gain(target_type.metric, texts, records, y, class_weight)
+    if gain <= -error:
+        result = f"{gain:+.1%} ± {error:.1%} {target_type.metric.replace('_', ' ')}"
+        return SelfTraining(None, f"no self-training: {result} in cross-validation on the labeled records")
     weights, bias = texts.fit(y, np.arange(len(y)), class_weight)
     logits = np.asarray(texts.labeled[0] @ weights + bias)
     scale = fit_temperature(logits, y)
@@ -107,22 +108,30 @@ def self_train(task_state: dict[str, Any], train: Records, unlabeled: Sequence[s
     return SelfTraining(LinearModel(texts.features, weights / scale, bias / scale), note)
 
 
-def _gain(metric: str, texts: _Texts, y: np.ndarray, class_weight: np.ndarray) -> float | None:
-    """Return the cross-validated metric of self-training minus that of the labels alone; None with few labels."""
+def _gain(
+    metric: str, texts: _Texts, records: Sequence[Record], y: np.ndarray, class_weight: np.ndarray
+) -> tuple[float, float]:
+    """Return the cross-validated metric of self-training minus that of the labels alone, and its standard error.
+
+    With few labels, the gain cannot be measured and is infinite.
+    """
     if len(y) < MIN_RECORDS_FOR_GATE or not can_split(y):
-        return None
+        return np.inf, 0.0
     alone = np.zeros((len(CS), len(y)), int)  # predictions for each regularization
     together = np.zeros(len(y), int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
         for fit_rows, test_rows in StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=0).split(y, y):
-            rows, held_out = texts.labeled[0][fit_rows], texts.labeled[0][test_rows]
+            features = TfidfFeatures(min_df_of(len(fit_rows))).fit([records[n] for n in fit_rows])
+            rows, held_out = (features.transform([records[n] for n in part]) for part in (fit_rows, test_rows))
             for n, C in enumerate(CS):
                 alone[n, test_rows] = _logistic(C, class_weight).fit(rows, y[fit_rows]).predict(held_out)
             weights, bias = texts.fit(y[fit_rows], fit_rows, class_weight)
-            together[test_rows] = np.asarray(held_out @ weights + bias).argmax(-1)
+            together[test_rows] = np.asarray(texts.labeled[0][test_rows] @ weights + bias).argmax(-1)
     score = partial(f1_score, y, average="macro") if metric == "macro_f1" else partial(accuracy_score, y)
-    return float(score(together) - max(map(score, alone)))
+    best = max(alone, key=score)
+    differences = (together == y).astype(float) - (best == y)
+    return float(score(together) - score(best)), float(differences.std() / len(y) ** 0.5)
 
 
 def _logistic(C: float, class_weight: np.ndarray) -> LogisticRegression:
