@@ -302,6 +302,8 @@ def search(
     qrels: str | Path | None = None,
     save_run: str | Path | None = None,
     columns: Mapping[str, str | int] | None = None,
+    device: str = "auto",
+    batch_size: int | None = None,
     console: Console | None = None,
 ) -> Any:
     """Search a file of passages; with a file of queries, evaluate the search against `qrels`, or write a TREC run to `save_run`."""

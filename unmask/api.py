@@ -281,6 +281,8 @@ def search(
     qrels: str | Path | None = None,
     save_run: str | Path | None = None,
     columns: Mapping[str, str | int] | None = None,
+    device: str = "auto",
+    batch_size: int | None = None,
     console: Console | None = None,
 ) -> Any:
     """Search a file of passages; with a file of queries, evaluate the search against `qrels`, or write a TREC run to `save_run`."""
@@ -289,7 +291,7 @@ def search(
     searching.check_arguments(query, queries, qrels or save_run)
     console = console or Console(quiet=True)
     files = searching.SearchFiles.read(str(passages), queries, qrels, _names(columns))
-    index = searching.Index(files.passages, bm25, embedder, reranker, console)
+    index = searching.Index(files.passages, bm25, embedder, reranker, console, device, batch_size)
     return searching.evaluate_search(index, files, save_run, console) if queries else index.search(query, top_k)
 
 

@@ -18,6 +18,7 @@ from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import Index, SearchFiles, evaluate_search, fuse, retrieve
 from unmask.labels.formats.trec import read_run
+from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe
@@ -164,6 +165,18 @@ def test_missing_inputs_and_packages_raise(
     with pytest.raises(UserError, match="search needs faiss-cpu") as error:
         Index(PASSAGES, bm25=False, embedder=models[0])
     assert "unmask[search]" in str(error.value.hint)
+
+
+def test_search_reads_its_files_first_and_names_a_wrong_reranker(store: TokenStore, tmp_path: Path) -> None:
+    hf.save(Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE)), tmp_path / "mlm", store.tokenizer)
+    (tmp_path / "p.txt").write_text("a list of numbers\n")
+    options = ["--reranker", str(tmp_path / "mlm"), "--batch-size", "2"]
+    wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.txt"), "numbers", *options])
+    assert wrong.exit_code == 2 and f"{tmp_path / 'mlm'} cannot re-rank" in wrong.output.replace("\n", " "), (
+        wrong.output
+    )
+    missing = CliRunner().invoke(app, ["search", str(tmp_path / "none.txt"), "numbers", "--reranker", "nowhere"])
+    assert missing.exit_code == 2 and "none.txt" in missing.output and "nowhere" not in missing.output
 
 
 def test_retrieve_is_a_public_function() -> None:

@@ -15,7 +15,17 @@ MAX_CHOICES_WIDTH = 24  # characters of "auto|cpu|cuda|mps"; longer lists of cho
 MAX_EXAMPLE_WIDTH = 76
 
 
-class HelpCommand(TyperCommand):
+class SimplifiedParams:
+    """Mixin of commands and groups."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            simplify(param, ctx)
+        return params
+
+
+class HelpCommand(SimplifiedParams, TyperCommand):
     """A command with readable parameters in its help, and errors without the name of a Python exception."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -29,21 +39,9 @@ class HelpCommand(TyperCommand):
             error.message = message.replace("Input should be", f"{value} must be")
             raise
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
-        for param in params:
-            simplify(param, ctx)
-        return params
 
-
-class HelpGroup(TyperGroup):
+class HelpGroup(SimplifiedParams, TyperGroup):
     """A group of commands whose own options are shown as those of a command."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params = super().get_params(ctx)
-        for param in params:
-            simplify(param, ctx)
-        return params
 
 
 def simplify(param: Any, ctx: Any) -> None:

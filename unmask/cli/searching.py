@@ -52,10 +52,9 @@ def search(
 ) -> None:
     """Search passages: BM25, embeddings, re-ranking."""
     console = Console(quiet=quiet or as_json)
-    first, second = (name and unmask.load(name, device, batch_size=batch_size) for name in (embedder, reranker))
     results = unmask.search(
-        passages, query, embedder=first, reranker=second, bm25=bm25, top_k=top_k, queries=queries, qrels=qrels,
-        save_run=save_run, console=console, **settings,
+        passages, query, embedder=embedder, reranker=reranker, bm25=bm25, top_k=top_k, queries=queries, qrels=qrels,
+        save_run=save_run, device=device, batch_size=batch_size, console=console, **settings,
     )  # fmt: skip
     if as_json:
         return print_json(results)

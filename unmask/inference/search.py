@@ -44,12 +44,15 @@ class Index:
         embedder: AnyModel = None,
         reranker: AnyModel = None,
         console: Console | None = None,
+        device: str = "auto",
+        batch_size: int | None = None,
     ):
         texts = passages if isinstance(passages, Mapping) else {str(n): text for n, text in enumerate(passages, 1)}
         self.ids, self.texts = list(texts), list(texts.values())
         if not self.texts:
             raise UserError("no passages to search")
-        self.embedder, self.reranker = _load_model(embedder), _load_model(reranker, "text-ranking")
+        self.embedder = _load_model(embedder, device, batch_size)
+        self.reranker = _load_model(reranker, device, batch_size, "text-ranking")
         if not bm25 and self.embedder is None:
             raise UserError(
                 "nothing to search with: BM25 is off, and no embedder is given",
@@ -188,8 +191,10 @@ def _embed(model: Predictor, texts: Sequence[str]) -> np.ndarray:
     return np.ascontiguousarray(l2_normalize(model.embed(list(texts))), np.float32)
 
 
-def _load_model(model: AnyModel, pipeline: str = "") -> Predictor | None:
-    predictor = model if isinstance(model, Predictor) or model is None else load_predictor(model)
+def _load_model(model: AnyModel, device: str, batch_size: int | None, pipeline: str = "") -> Predictor | None:
+    predictor = model
+    if not isinstance(predictor, Predictor | None):
+        predictor = load_predictor(predictor, device, batch_size=batch_size)
     if pipeline and predictor is not None:
         try:
             predictor.require_pipeline(pipeline)

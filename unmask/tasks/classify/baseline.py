@@ -1,13 +1,12 @@
 """Baseline of `classify`: TF-IDF features and a linear model."""
 
-from unmask.tasks.classify.linear import LinearModel
+from unmask.tasks.classify.linear import LinearModel, uncalibrated
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.task import Records
 
 
 def baseline(task: Classify, train: Records, dev: Records, eval_records: Records) -> dict[str, dict[str, float]]:
-    # The linear model is calibrated separately, and its numbers are not standardized.
-    task_state = {k: v for k, v in task.task_state.items() if k not in ("temperature", "thresholds", "mean", "sd")}
+    task_state = uncalibrated(task.task_state)  # the linear model is calibrated by itself
     model, target_type = LinearModel.fit(task_state, train), type(task.target_type)(task_state)
     if dev:
         task_state |= target_type.calibrate(model.logits(dev), dev)

@@ -16,7 +16,7 @@ import numpy as np
 from unmask.errors import UserError
 from unmask.labels.record_sets import RecordSets
 from unmask.labels.records import Record
-from unmask.tasks.classify.linear import FILE, LinearModel, encode_targets
+from unmask.tasks.classify.linear import FILE, LinearModel, encode_targets, uncalibrated
 from unmask.tasks.classify.self_training import SelfTraining, self_train
 from unmask.tasks.classify.targets import Regression, SingleLabel
 from unmask.tasks.classify.task import Classify
@@ -45,7 +45,7 @@ class LinearBlend:
 
     @classmethod
     def fit(cls, task: Classify, model: Backend, sets: RecordSets, unlabeled: Sequence[str] = ()) -> LinearBlend:
-        state = {k: v for k, v in task.task_state.items() if k not in ("temperature", "thresholds", "mean", "sd")}
+        state = uncalibrated(task.task_state)
         trained = self_train(state, sets.train, unlabeled) if unlabeled else SelfTraining(None, "")
         linear, records = trained.model or LinearModel.fit(state, sets.train), sets.dev or sets.train
         encoder_logits, linear_logits = task.compute_outputs(model, records).record_means(), linear.logits(records)
@@ -67,12 +67,12 @@ class LinearBlend:
         return weight * bias, [(number, start, end, weight * value) for number, start, end, value in spans]
 
     def apply(self, outputs: Outputs, component: str = "both") -> Outputs:
-        if not outputs.examples:
+        if not outputs.examples or component == "encoder":
             return outputs
         first_rows = np.unique(outputs.record_index, return_index=True)[1]
         texts = [outputs.examples[row].texts for row in first_rows]
         linear_logits = self.linear.logits([dict(zip(("text", "pair"), each)) for each in texts])
-        weights = self.weights if component == "both" else {"encoder": 0.0, "linear": 0.0, component: 1.0}
+        weights = self.weights if component == "both" else {"encoder": 0.0, "linear": 1.0}
         values = [
             weights["encoder"] * value + weights["linear"] * linear_logits[record]
             for value, record in zip(outputs.values, outputs.record_index)

@@ -12,7 +12,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from unmask.text.segmentation import detect_common_language
 FILE = "linear.safetensors"
 TENSORS = ("ngrams", "idf", "weights", "bias", "blend_weights")
 NUM_FOLDS = 3
+CS: list[float] = [1, 10, 100]  # of logistic regression; cross-validation chooses one
 MIN_RECORDS_TO_DROP_RARE_TERMS = 200  # with fewer records, terms that occur once are kept
 UNSEEN_LABEL_LOGIT = -30.0  # of a label without training records
 NGRAMS: dict[str, dict[str, Any]] = {  # settings of TfidfVectorizer
@@ -190,6 +191,11 @@ def ngram_spans(text: str, unit: str) -> Iterator[tuple[str, int, int]]:
             yield (" " if unit == "word" else "").join(pieces), matches[i][1], matches[i + n - 1][2]
 
 
+def uncalibrated(task_state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task state without what was fitted for the encoder: calibration, and the scale of numbers."""
+    return {k: v for k, v in task_state.items() if k not in ("temperature", "thresholds", "mean", "sd")}
+
+
 def min_df_of(num_records: int) -> int:
     """Return how many records a term must occur in."""
     return 1 if num_records < MIN_RECORDS_TO_DROP_RARE_TERMS else 2
@@ -205,10 +211,10 @@ def _search_space(target_type: SingleLabel) -> tuple[Any, tuple[str, list[float]
     if isinstance(target_type, Regression):
         return Ridge(), ("alpha", [0.1, 1.0, 10.0]), "r2"
     if isinstance(target_type, MultiLabel):
-        return OneVsRestClassifier(LogisticRegression(max_iter=1000)), ("estimator__C", [1, 10, 100]), "f1_micro"
+        return OneVsRestClassifier(LogisticRegression(max_iter=1000)), ("estimator__C", CS), "f1_micro"
     weights = None if target_type.weights is None else dict(enumerate(target_type.weights))
     logistic = LogisticRegression(max_iter=1000, class_weight=weights)
-    return logistic, ("C", [1, 10, 100]), "f1_macro" if weights else "accuracy"
+    return logistic, ("C", CS), "f1_macro" if weights else "accuracy"
 
 
 def encode_targets(target_type: SingleLabel, records: Records) -> np.ndarray:

@@ -27,7 +27,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from unmask.labels.records import Record
 from unmask.numeric import log_softmax
-from unmask.tasks.classify.linear import NUM_FOLDS, LinearModel, TfidfFeatures, can_split, encode_targets, min_df_of
+from unmask.tasks.classify.linear import CS, NUM_FOLDS, LinearModel, TfidfFeatures, can_split, encode_targets, min_df_of
 from unmask.tasks.classify.targets import SingleLabel
 from unmask.tasks.metrics import fit_temperature
 from unmask.tasks.task import Records
@@ -41,7 +41,6 @@ SHARPNESS = 2.0  # of the soft labels: softmax of this times the standardized lo
 MIN_SIMILARITY_QUANTILE = 0.02  # of the labeled texts' similarity to each other; unlabeled texts below it are left out
 MIN_RECORDS_FOR_GATE = 100  # with fewer labels, cross-validation is too noisy to decide
 TEACHER_C, STUDENT_ALPHA = 10.0, 3.0
-CS = (1.0, 10.0, 100.0)  # regularizations of the model trained on the labels alone, as in linear.py
 
 
 @dataclass
