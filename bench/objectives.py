@@ -16,7 +16,7 @@ from unmask import api
 from unmask.console import Console
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
-from unmask.runs import quickstart
+from unmask.runs import quickstart, quickstart_data
 from unmask.runs.budget import make_plan
 from unmask.runs.context import Context
 from unmask.runs.pretrain import Pretrain
@@ -52,7 +52,7 @@ def main() -> None:
     console = Console()
     args.out.mkdir(parents=True)
     quickstart.write_files(args.out, args.seed, Context.single_process(console))
-    corpus = {"corpus": [str(args.out / quickstart.TEXT)]}
+    corpus = {"corpus": [str(args.out / quickstart_data.TEXT)]}
     base = deep_merge(Recipe.load_builtin("quickstart"), {"seed": args.seed, "data": corpus})
     lines = ["| objective | steps | held-out loss | accuracy |", "|---|---|---|---|"]
     if args.plan:
@@ -67,7 +67,7 @@ def main() -> None:
         values = deep_merge(base, {**OBJECTIVES[name], "train": {"steps": plans[name]}})
         run = api.pretrain(recipe=Recipe.build(values), out=folder / "pretrain", console=console)
         end = next(e for e in run.events() if e["event"] == "end")
-        recipe = quickstart.classifier_recipe(args.out, run.model, "pre-trained", args.seed)
+        recipe = quickstart.classifier_recipe(args.out, run.model, args.seed)
         finetuned = api.finetune(recipe=recipe, out=folder / "finetune", console=console)
         accuracy = finetuned.results()["test"]["accuracy"]
         losses = ", ".join(

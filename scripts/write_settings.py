@@ -14,7 +14,6 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import unmask
-from unmask import api
 from unmask.recipe import Recipe
 from unmask.settings import Section, Setting, settings_of
 
@@ -35,17 +34,21 @@ def type_name(kind: Any) -> str:
 
 def stub() -> str:
     """Return the package's stub file: the functions of `api.py`, with one parameter per setting."""
-    source = (ROOT / "unmask" / "api.py").read_text("utf-8")
+    source = "\n".join((ROOT / "unmask" / f"{name}.py").read_text("utf-8") for name in ("api", "api_learn"))
     tree = ast.parse(source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     body = "\n".join(function(functions[name], source) for name in unmask.__all__ if name in functions)
     modules = {"typing": {"Literal"}}
     checking = [node for outer in tree.body if isinstance(outer, ast.If) for node in outer.body]
     for node in (*tree.body, *checking):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != "unmask.api":
             modules.setdefault(node.module, set()).update(alias.name for alias in node.names)
     words = set(re.findall(r"\w+", body))
-    imports = {module: sorted(names & words) for module, names in sorted(modules.items()) if names & words}
+    imports = {
+        module: sorted(names & words)
+        for module, names in sorted(modules.items())
+        if names & words and module != "unmask.api"
+    }
     lines = [f"from {module} import {', '.join(names)}" for module, names in imports.items()]
     lines.append("from unmask.errors import UserError as UserError")
     ours = sorted(line for line in lines if line.startswith("from unmask"))
@@ -55,7 +58,7 @@ def stub() -> str:
 
 def function(node: ast.FunctionDef, source: str) -> str:
     """Return the stub of a function: one parameter per line, with its default, and the first line of its docstring."""
-    shown = inspect.signature(getattr(api, node.name)).parameters
+    shown = inspect.signature(getattr(unmask, node.name)).parameters
     arguments = node.args
     own = {a.arg: a for a in (*arguments.args, *arguments.kwonlyargs)}
     defaults = dict(zip(reversed(arguments.args), reversed(arguments.defaults), strict=False))

@@ -1,7 +1,7 @@
 """Every command in the documentation: where to find it and how a test runs it in seconds.
 
 All changes to a command are made here: training budgets become one or two steps (`small`), a new model gets a small shape,
-`serve` and `studio` get a free port. Commands that cannot run here are checked as far as possible: `CHECKED` lists each program and the
+`learn` gets seconds, `serve`, `studio` and `label` get a free port. Commands that cannot run here are checked as far as possible: `CHECKED` lists each program and the
 reason. A program in neither table fails the test that finds it.
 """
 
@@ -85,6 +85,9 @@ def small(arguments: list[str]) -> list[str]:
     command, rest = arguments[0], list(arguments[1:])
     for option, value in (LESS | ({"--vocab-size": "300"} if command == "prepare" else {})).items():
         rest = [value if n and rest[n - 1] == option else a for n, a in enumerate(rest)]
+    if command == "learn" and "--resume" not in rest and "--dry-run" not in rest:
+        rest = [a for n, a in enumerate(rest) if a != "--minutes" and not (n and rest[n - 1] == "--minutes")]
+        return [command, *rest, "--minutes=0.05", "--set=train.threads=1"]
     if command not in ("pretrain", "tune") or "--resume" in rest:
         return [command, *rest]
     budget = BUDGETS if command == "pretrain" else {"--minutes"}
@@ -109,9 +112,10 @@ def redirected(arguments: list[str]) -> tuple[list[str], str]:
 
 @contextmanager
 def served(arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[str]:
-    """Run `unmask serve …` in a subprocess. Yield host:port once it listens, then stop it and check that it exits cleanly."""
+    """Run `unmask serve …`, `studio` or `label` in a subprocess. Yield host:port once it listens, then stop it and check that it exits cleanly."""
     here = ["127.0.0.1" if a == "0.0.0.0" else a for a in without_port(arguments)]
-    command = [sys.executable, "-m", "unmask", *here, "--port", "0"]
+    headless = ["--no-browser"] if here[0] == "label" and "--no-browser" not in here else []
+    command = [sys.executable, "-m", "unmask", *here, "--port", "0", *headless]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | (settings or {})) as process:
         assert process.stdout
         try:
@@ -197,9 +201,11 @@ class Session:
         """Run a command or a python block; return its output."""
         line = line.replace(USUAL, self.address)
         if line.startswith(PYTHON):
-            shorter = (
-                line if "unmask.tune(" in line else re.sub(r"minutes=\d+", "steps=2", line)
-            )  # tune: limits the search space
+            shorter = line  # tune: minutes limit the search
+            if "unmask.learn(" in line:
+                shorter = re.sub(r"minutes=\d+", "minutes=0.05", line)
+            elif "unmask.tune(" not in line:
+                shorter = re.sub(r"minutes=\d+", "steps=2", line)
             exec(compile(shorter, "a python block", "exec"), self.names)
             return ""
         words = [self.placeholders.get(word, word) for word in shlex.split(line, comments=True)]
@@ -225,7 +231,7 @@ class Session:
         return ""
 
     def unmask(self, arguments: list[str], line: str, stdin: str, settings: dict[str, str]) -> str:
-        if arguments[0] in ("serve", "studio"):
+        if arguments[0] in ("serve", "studio", "label"):
             if self.keep:
                 self.address = self.servers.enter_context(served(arguments, settings))
             else:

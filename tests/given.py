@@ -13,6 +13,7 @@ from unmask import api
 
 THINGS = ["list", "tuple", "class", "method", "module", "string", "number", "loop"]
 REVIEWS = [("a fine film", "pos"), ("a dull film", "neg"), ("warm and funny", "pos"), ("cold and slow", "neg")]
+OPINIONS = {"pos": ["great", "wonderful", "best"], "neg": ["terrible", "awful", "worst"]}
 TOWNS = ["Rome", "Oslo", "Lima", "Bern"]
 SHAPE = ["model.hidden=32", "model.heads=4", "model.intermediate=64"]
 QUICK = ["train.threads=1", "train.max_eval_examples=16"]
@@ -58,6 +59,8 @@ def reviews(first: int, count: int) -> list[tuple[str, str]]:
 def write_labeled_files() -> None:
     for name, first, count in (("train", 0, 40), ("test", 100, 12), ("other", 200, 12), ("new", 300, 4)):
         write_csv(f"{name}.csv", ["text", "label"], reviews(first, count))
+    unlabeled = [(text, "", "positive", 0.6) for text, _ in reviews(400, 4)]
+    write_csv("to_label.csv", ["text", "label", "suggested", "probability"], unlabeled)
     long = [
         (f"{text} I went there with a friend. We left at {n}.", label) for n, (text, label) in enumerate(reviews(0, 60))
     ]
@@ -83,6 +86,22 @@ def write_labeled_files() -> None:
         Path(f"{name}.json").write_text(json.dumps(squad), "utf-8")
     write_jsonl("choices.jsonl", [{"text": f"The {t} {n} is", "choices": [t, "none"], "label": 0} for n in range(4) for t in THINGS])  # fmt: skip
     write_csv("summaries.csv", ["text", "target"], [(f"The {t} is number {n} .", f"{t} {n}") for n in range(4) for t in THINGS])  # fmt: skip
+
+
+def write_unlabeled_texts() -> None:
+    """Write few.csv, and texts with the words that `unmask learn --help` gives for its labels."""
+    rows = [
+        (f"a {good} film , and a {other} story , seen from seat {n} .", label)
+        for n in range(40)
+        for label, words, others in (
+            ("positive", ("great", "wonderful", "best"), ("warm", "funny", "moving")),
+            ("negative", ("terrible", "awful", "worst"), ("cold", "slow", "boring")),
+        )
+        for good, other in [(words[n % 3], others[n // 3 % 3])]
+    ]
+    write_csv("few.csv", ["text", "label"], rows[:24])
+    Path("more").mkdir()
+    write_jsonl("more/texts.jsonl", [{"text": text} for text, _ in rows[24:]])
 
 
 def write_search_files() -> None:
@@ -125,5 +144,6 @@ def make() -> None:
     """Create everything in the current directory."""
     write_texts()
     write_labeled_files()
+    write_unlabeled_texts()
     write_search_files()
     train_runs()

@@ -43,7 +43,8 @@ ALLOWED_IMPORTS = {
     "report": BASE | DATA | {"tasks", "train", "runs"},
     "server": BASE | DATA | {"objectives", "tasks", "inference", "runs", "report", "train"},
     "api": BASE | DATA | {"objectives", "tasks", "train", "inference", "exporting", "runs", "report"},
-    "cli": BASE | DATA | {"tasks", "train", "inference", "exporting", "report", "server", "api"},
+    "api_learn": BASE | {"runs", "train", "report", "api"},
+    "cli": BASE | DATA | {"tasks", "train", "inference", "exporting", "report", "server", "api", "api_learn"},
     **dict.fromkeys(BASE, BASE),
 }
 # Imports that still point the wrong way. This list may only shrink.
@@ -62,7 +63,7 @@ OTHER_MEANING = {
     "inference/search.py": {"rank"},
     "labels/formats/conll.py": {"tag"},
     "labels/formats/entity_tables.py": {"tag"},
-    "runs/quickstart.py": {"classify", "unmask.tasks.classify.linear", "unmask.tasks.classify.targets"},
+    "runs/quickstart.py": {"classify", "unmask.tasks.classify.few_labels"},
     "text/columns.py": {"answer"},
 }
 # Files that still refer to a task by its name, or read its state. This list may only shrink.
@@ -215,7 +216,7 @@ def oversized() -> dict[str, int]:
                     sizes[f"{name}:{node.name}"] = lines
                 parameters = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
                 count = sum(a.arg not in ("self", "cls") for a in parameters)
-                if count > 8 and not name.startswith(("cli/", "api.py")) and node.name != "forward":
+                if count > 8 and not name.startswith(("cli/", "api.py", "api_learn.py")) and node.name != "forward":
                     sizes[f"{name}:{node.name}()"] = count
     return sizes
 

@@ -1,7 +1,7 @@
 """The guides work: every `bash` block of docs/*.md runs line by line in an empty directory with a tiny budget, and so does every
 `python` block, with one namespace per guide (see `documented.py`).
 
-Guides in another language have the same blocks, which are compared but not run again. `unmask serve` and `unmask studio` run in the
+Guides in another language have the same blocks, which are compared but not run again. `unmask serve`, `studio` and `label` run in the
 background, on a free port instead of 8000, until the guide ends.
 """
 

@@ -163,7 +163,7 @@ def test_third_party_task_has_settings(tmp_path: Path) -> None:
         ("task.sort.depth=0", "recipe key task.sort.depth: must be greater than or equal to 1 (got 0)"),
         ("task.sort=3", "recipe key task.sort: must be a section with the fields depth, way (got 3)"),
         ("task.plain.depth=5", "unknown recipe key task.plain (did you mean pooling?)"),
-        ("task.sorts.depth=5", "unknown recipe key task.sorts; expected one of name, train"),
+        ("task.xyz.depth=5", "unknown recipe key task.xyz; expected one of name, train"),
         ("task.lenght=5", "unknown recipe key task.lenght (did you mean max_length?)"),
     ],
 )

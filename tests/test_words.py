@@ -26,7 +26,7 @@ QUOTED = {  # files that quote old names: formats of version 0.1, seed strings, 
     "tests/objectives/test_units.py", "tests/test_words.py",
     "unmask/tasks/folder.py", "unmask/train/run_files.py",
 }  # fmt: skip
-FILES = ("*.md", "docs/*.md", "unmask/**/*.py", "unmask/**/*.html", "unmask/**/*.js", "unmask/**/*.yaml", "tests/**/*.py", "bench/*.py", "scripts/*.py")  # fmt: skip
+FILES = ("*.md", "docs/*.md", "unmask/**/*.py", "unmask/**/*.html", "unmask/**/*.js", "unmask/**/*.yaml", "tests/**/*.py", "bench/**/*.py", "scripts/*.py")  # fmt: skip
 
 
 def dialect(text: str) -> list[str]:

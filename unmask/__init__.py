@@ -19,10 +19,12 @@ _API = (
     "doctor",
     "dry_run",
     "dry_run_finetune",
+    "dry_run_learn",
     "evaluate",
     "export",
     "finetune",
     "info",
+    "learn",
     "load",
     "predict",
     "prepare",
@@ -46,9 +48,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str):
     """Import the functions of `unmask.api` at first use, so that `import unmask` is fast."""
     if name in _API:
-        from unmask import api
+        from unmask import api, api_learn
 
-        return getattr(api, name)
+        return getattr(api_learn if hasattr(api_learn, name) and not hasattr(api, name) else api, name)
     if name == "UserError":
         from unmask.errors import UserError
 

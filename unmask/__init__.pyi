@@ -87,7 +87,7 @@ def dry_run_finetune(
     aux_mlm: float | None = None,
     augment_mlm: float | None = None,
     teacher: str | None = None,
-    blend: Literal["none", "linear"] | None = None,
+    blend: str | None = None,
     patience: int | None = None,
     minutes: float | None = None,
     steps: int | None = None,
@@ -98,6 +98,25 @@ def dry_run_finetune(
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> dict[str, Any]:
     """Estimate a fine-tuning run: columns, labels, lengths, findings, steps, memory and time. Nothing is trained or written."""
+
+def dry_run_learn(
+    files: Corpora = None,
+    *,
+    text: Corpora = None,
+    check: Corpora = None,
+    overrides: Sequence[str] = (),
+    console: Console | None = None,
+    seed: int | None = None,
+    init_from: str | None = None,
+    test: str | Path | Sequence[str | Path] | None = None,
+    columns: Mapping[str, str | int] | None = None,
+    labels: str | Path | Sequence[str | Path] | None = None,
+    words: str | Path | Sequence[str | Path] | None = None,
+    minutes: float | None = None,
+    device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
+    precision: Literal["auto", "fp32", "bf16"] | None = None,
+) -> dict[str, Any]:
+    """Describe what `learn` would do: its steps with their minutes, and what the files contain. Nothing is trained or written."""
 
 def evaluate(
     model: Any,
@@ -124,7 +143,7 @@ def export(
     dry_run: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Export a model to ONNX, to be loaded without torch. The export is written only if its outputs match the model's."""
+    """Export a model to ONNX, or as a static copy that is trained on the texts of `data`. Both are loaded without torch (docs/export.md)."""
 
 def finetune(
     model: str | Path = "",
@@ -150,7 +169,7 @@ def finetune(
     aux_mlm: float | None = None,
     augment_mlm: float | None = None,
     teacher: str | None = None,
-    blend: Literal["none", "linear"] | None = None,
+    blend: str | None = None,
     patience: int | None = None,
     minutes: float | None = None,
     steps: int | None = None,
@@ -166,6 +185,26 @@ def info(
     run: str | Path,
 ) -> dict[str, Any]:
     """Describe a run (status, metrics) or a model folder (architecture, heads)."""
+
+def learn(
+    files: Corpora = None,
+    *,
+    text: Corpora = None,
+    check: Corpora = None,
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    console: Console | None = None,
+    seed: int | None = None,
+    init_from: str | None = None,
+    test: str | Path | Sequence[str | Path] | None = None,
+    columns: Mapping[str, str | int] | None = None,
+    labels: str | Path | Sequence[str | Path] | None = None,
+    words: str | Path | Sequence[str | Path] | None = None,
+    minutes: float | None = None,
+    device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
+    precision: Literal["auto", "fp32", "bf16"] | None = None,
+) -> Run:
+    """Learn a classifier from labeled files, words, or both, and from unlabeled text, in a new run folder."""
 
 def load(
     model: Any,
@@ -267,11 +306,12 @@ def pretrain(
 def quickstart(
     out: str | Path | None = None,
     *,
-    minutes: float = 5.0,
+    minutes: float = 2.5,
     seed: int = 0,
+    language: Literal["en", "zh"] = "en",
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Pre-train and fine-tune on movie reviews and compare with TF-IDF; about 15 minutes."""
+    """Pre-train on reviews (English, or Chinese), learn classifiers from words, 100 and 2,000 labels, and compare with TF-IDF."""
 
 def resume(
     path: str | Path,
@@ -410,7 +450,7 @@ def tune(
     aux_mlm: float | None = None,
     augment_mlm: float | None = None,
     teacher: str | None = None,
-    blend: Literal["none", "linear"] | None = None,
+    blend: str | None = None,
     patience: int | None = None,
     steps: int | None = None,
     epochs: float | None = None,

@@ -82,7 +82,7 @@ def pretrain(
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
-    return _execute(RUNS["pretrain"](), make_recipe(corpus, recipe, overrides, **settings), out, console)
+    return execute(RUNS["pretrain"](), make_recipe(corpus, recipe, overrides, **settings), out, console)
 
 
 def resume(path: str | Path, *, console: Console | None = None) -> "Run":
@@ -95,11 +95,12 @@ def resume(path: str | Path, *, console: Console | None = None) -> "Run":
         return resume_run(run, context)
 
 
-def _execute(kind: Any, recipe: Recipe, out: str | Path | None, console: Console | None) -> Any:
-    from unmask.runs.lifecycle import execute
+def execute(kind: Any, recipe: Recipe, out: str | Path | None, console: Console | None) -> Any:
+    """Execute a run of any kind."""
+    from unmask.runs import lifecycle
 
     with _init_distributed(recipe, console) as context:
-        return execute(kind, recipe, context, out)
+        return lifecycle.execute(kind, recipe, context, out)
 
 
 def _dry_run(kind: str, recipe: Recipe, console: Console | None) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def finetune(
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
     resolved = task_recipe(model, recipe, overrides, **settings)
-    return _execute(RUNS["seeds" if resolved.task.num_seeds > 1 else "finetune"](), resolved, out, console)
+    return execute(RUNS["seeds" if resolved.task.num_seeds > 1 else "finetune"](), resolved, out, console)
 
 
 @takes_settings("finetune")
@@ -189,7 +190,7 @@ def tune(
 ) -> "Run":
     """Search hyperparameters around the given settings and keep the best model, in a new run folder. No trial starts after `minutes`."""
     resolved = task_recipe(model, recipe, overrides, **settings)
-    return _execute(RUNS["tune"](trials, minutes, params), resolved, out, console)
+    return execute(RUNS["tune"](trials, minutes, params), resolved, out, console)
 
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
@@ -298,7 +299,7 @@ def search(
 def load(model: Any, device: str = "auto", backend: str = "auto", batch_size: int | None = None) -> "Predictor":
     """Load a model folder, a run folder or a hub name; the predictor has the methods that the model's heads support.
 
-    `backend`: "onnx" runs an exported folder, without torch. `batch_size`: texts per forward pass."""
+    `backend`: "onnx" and "static" run an exported folder, without torch. `batch_size`: texts per forward pass."""
     from unmask.inference import predictor
 
     is_loaded = isinstance(model, predictor.Predictor)
@@ -317,7 +318,7 @@ def export(
     dry_run: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Export a model to ONNX, to be loaded without torch. The export is written only if its outputs match the model's.
+    """Export a model to ONNX, or as a static copy that is trained on the texts of `data`. Both are loaded without torch (docs/export.md).
 
     >>> export("runs/docs/model", int8=True, data="test.csv")["folder"]     # doctest: +SKIP
     'runs/docs/model-onnx-int8'
@@ -339,12 +340,3 @@ def info(run: str | Path) -> dict[str, Any]:
         return describe(run)
     with explain_damage(run):
         return summary(Run.open(run))
-
-
-def quickstart(
-    out: str | Path | None = None, *, minutes: float = 5.0, seed: int = 0, console: Console | None = None
-) -> dict[str, Any]:
-    """Pre-train and fine-tune on movie reviews and compare with TF-IDF; about 15 minutes."""
-    from unmask.runs.quickstart import make_recipe as quickstart_recipe
-
-    return _execute(RUNS["quickstart"](), quickstart_recipe(minutes, seed), out, console).results()

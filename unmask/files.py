@@ -226,10 +226,12 @@ def format_value(value: Any) -> str:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that replaces `path` at the end of the block; after an error, `path` is unchanged."""
+    """Yield a file that replaces `path`, with its permissions, at the end of the block; after an error, `path` is unchanged."""
     partial = _partial(path)
     try:
         with open(partial, "wb") as file:
+            if path.is_file():
+                partial.chmod(stat.S_IMODE(path.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -266,11 +268,7 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     """
     partial = _partial(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob("*.partial"):  # of killed processes
-        name, _, pid = leftover.stem.rpartition(".")
-        if name == path.name and (leftover == partial or not _alive(pid)):
-            with suppress(OSError):  # another process was faster
-                remove_folder(leftover)
+    remove_leftovers(path)
     partial.mkdir()
     try:
         yield partial
@@ -310,6 +308,15 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left while they wrote the file or folder `path`."""
+    for leftover in path.parent.glob("*.partial"):
+        name, _, pid = leftover.stem.rpartition(".")
+        if name == path.name and (leftover == _partial(path) or not _alive(pid)):
+            with suppress(OSError):  # another process was faster
+                leftover.unlink() if leftover.is_file() else remove_folder(leftover)
 
 
 def _partial(path: Path) -> Path:

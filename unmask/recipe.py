@@ -45,15 +45,15 @@ class Recipe(Section):
 
     panel = "Model"
 
-    seed: int = setting(0, "Random seed.", (*TRAINING, "show-batch"), panel="Optimization")
+    seed: int = setting(0, "Random seed.", (*TRAINING, "show-batch", "learn"), panel="Optimization")
     preset: str = setting(
         "modernbert-mini", "Architecture and size; `unmask presets` lists them.", ("pretrain",), metavar="NAME"
     )
     model: dict[str, Any] = setting({}, "Overrides of the preset's architecture, e.g. {layers: 6}.")
     init_from: str = setting(
         "",
-        "Continue pre-training from this model folder or Hub model ID.",
-        ("pretrain",),
+        "Start from this model folder or Hub model ID.",
+        ("pretrain", "learn"),
         flag="--from",
         metavar="MODEL",
     )

@@ -127,6 +127,7 @@ RUNS: Registry[Any] = Registry(  # kinds of runs, by their name in run.json
     "runs",
     {
         "finetune": "unmask.runs.finetune:Finetune",
+        "learn": "unmask.runs.learn:Learn",
         "pretrain": "unmask.runs.pretrain:Pretrain",
         "quickstart": "unmask.runs.quickstart:Quickstart",
         "seeds": "unmask.runs.seeds:Seeds",

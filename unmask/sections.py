@@ -236,7 +236,7 @@ class TrainRecipe(Section):
     minutes: Positive | None = setting(
         None,
         "Train for about this many minutes (converted to steps by a short benchmark).",
-        ("pretrain", "finetune"),
+        ("pretrain", "finetune", "learn"),
         panel="Budget (choose one)",
     )
     tokens: Positive | None = setting(None, "Train on this many tokens.", ("pretrain",), panel="Budget (choose one)")
@@ -307,10 +307,13 @@ class TrainRecipe(Section):
         "none", "tensorboard: also write event files to the run's tensorboard/ folder."
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = setting(
-        "auto", "Device.", TRAINING, panel="Hardware", shown="best available"
+        "auto", "Device.", (*TRAINING, "learn"), panel="Hardware", shown="best available"
     )
     precision: Literal["auto", "fp32", "bf16"] = setting(
-        "auto", "Compute precision.", TRAINING, panel="Hardware", shown="bf16 if faster"
+        "auto",
+        "Compute precision. auto: bf16 on GPUs that support it; on CPUs, runs of about two minutes or more try both and use bf16 if it is faster.",
+        (*TRAINING, "learn"),
+        panel="Hardware",
     )
     gradient_checkpointing: bool = setting(
         False, "Recompute activations in the backward pass: less memory, about 33% more compute."

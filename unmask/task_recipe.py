@@ -104,9 +104,11 @@ class TaskRecipe(Section):
         ("finetune",),
         metavar="FILE",
     )
-    test: list[str] = setting([], "Test file, evaluated once after training. Repeatable.", LABELED, metavar="FILE")
-    dev_fraction: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = setting(
-        0.1, "Fraction of the training records used as dev set if there is no dev file."
+    test: list[str] = setting(
+        [], "Test file, evaluated once after training. Repeatable.", (*LABELED, "learn"), metavar="FILE"
+    )
+    dev_fraction: BelowOne = setting(
+        0.1, "Fraction of the training records used as dev set if there is no dev file. 0: no dev set."
     )
     dev_seed: CountOrZero | None = setting(None, "Seed of the train/dev split. null: the seed of the run.")
     num_seeds: Count = setting(
@@ -124,14 +126,14 @@ class TaskRecipe(Section):
     columns: dict[str, Text] = setting(
         {},
         "Name or number (from 1) of a column: text=review, label=stars. Repeatable.",
-        (*LABELED, "evaluate", "predict", "export", "search"),
+        (*LABELED, "learn", "evaluate", "predict", "export", "search"),
         flag="--column",
         metavar="ROLE=NAME",
     )
     labels: list[str] = setting(
         [],
         "Labels in the order of the model's outputs, e.g. neg,pos.",
-        LABELED,
+        (*LABELED, "learn"),
         commas=True,
         shown="those of --train",
         metavar="LABEL,…",
@@ -160,10 +162,24 @@ class TaskRecipe(Section):
         panel="Optimization",
     )
     teacher: str = setting(
-        "", "Teacher for distillation, fine-tuned on the same task.", ("finetune",), panel="Model", metavar="MODEL"
+        "",
+        "Teacher for distillation: a model fine-tuned on the same task, or a .jsonl file of predictions.",
+        ("finetune",),
+        panel="Model",
+        metavar="MODEL",
     )
-    blend: Literal["none", "linear"] = setting(
-        "none", "linear: add the logits of a linear model on n-grams to the encoder's.", ("finetune",), panel="Model"
+    blend: str = setting(
+        "none",
+        "linear: add the logits of a linear model on n-grams to the encoder's. FOLDER: of the linear model saved there.",
+        ("finetune",),
+        panel="Model",
+        metavar="none|linear|FOLDER",
+    )
+    words: list[str] = setting(
+        [],
+        'Words that indicate a label, instead of labels: "spam: free winner prize". One per label.',
+        ("learn",),
+        metavar='"LABEL: WORD …"',
     )
     patience: CountOrZero = setting(
         0,

@@ -154,6 +154,19 @@ def test_objective_reduces_the_loss(name: str, family: str, text: Path, tmp_path
     assert_reloads(trainer, batch, store, tmp_path / "model")
 
 
+@pytest.mark.parametrize("name", [*OBJECTIVES.names(), "mlm+nsp"])
+def test_trainer_can_be_sent_to_a_child_process(name: str, text: Path, tmp_path: Path) -> None:
+    """`train/precision.py` needs this to try bf16."""
+    teacher = tmp_path / "teacher"
+    if name == "distill":
+        trainer, _, store = make_trainer("bert-tiny", "mlm", text)
+        hf.save(trainer.model, teacher, store.tokenizer)
+    trainer, batch, _ = make_trainer(FITS.get(name, "bert-tiny"), name, text, teacher)
+    torch.save([trainer, batch], tmp_path / "trainer.pt")
+    copied, same_batch = torch.load(tmp_path / "trainer.pt", weights_only=False)
+    assert copied.gradients(0, [(0, same_batch)]) == trainer.gradients(0, [(0, batch)])
+
+
 def test_every_objective_is_covered() -> None:
     own = {part for family in (f for _, f in FAMILIES.working()) for part in family.objective.split("+")}
     assert set(FITS) <= own

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from contract import theirs
 from near import near
 from runs.tiny import train
@@ -30,6 +31,9 @@ from unmask.model.config import preset, with_tokenizer
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe
+from unmask.runs.budget import plan_budget
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
 from unmask.runs.part import Part, prepare
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import TrainingInterrupted
@@ -263,6 +267,19 @@ def test_interrupted_run_resumes_bit_for_bit(task: str, bench: Bench) -> None:
         assert (run.model / name).read_bytes() == (whole.model / name).read_bytes(), name
     losses = [[(e["step"], e["loss"]) for e in r.events() if e["event"] == "train"] for r in (run, whole)]
     assert losses[0] == losses[1] and len(losses[0]) == CASES[task].steps
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_trainer_can_be_sent_to_a_child_process(task: str, bench: Bench, tmp_path: Path) -> None:
+    """`train/precision.py` needs this to try bf16."""
+    context = Context.single_process()
+    job = Finetune().prepare(bench.recipe(task), context)
+    work = Finetune().work(job, context)
+    plan = plan_budget(job.recipe, work)
+    trainer, batch = work.trainer(plan, job.recipe.train), work.loader.batch(0, 6, plan.step_config(0))
+    torch.save([trainer, batch], tmp_path / "trainer.pt")
+    copied, same_batch = torch.load(tmp_path / "trainer.pt", weights_only=False)
+    assert copied.gradients(0, [(0, same_batch)]) == trainer.gradients(0, [(0, batch)])
 
 
 @pytest.mark.parametrize("task", CASES)

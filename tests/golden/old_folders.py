@@ -70,7 +70,7 @@ def store_batch() -> Any:
     return json.loads(command("show-batch", "store", "--max-length", "32", "--rows", "2", "--json"))
 
 
-NEW_FIELDS = {"init": "pretrained", "blend": "none", "unlabeled": []}  # of task, newer than these recipes
+NEW_FIELDS = {"init": "pretrained", "blend": "none", "unlabeled": [], "words": []}  # of task, newer than these recipes
 
 
 def recipe_plans() -> Any:

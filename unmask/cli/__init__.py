@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unmask import __version__, stopping
-from unmask.cli import about, finetuning, pretraining, searching, serving, text, using
+from unmask.cli import about, finetuning, labeling, learning, pretraining, searching, serving, text, using
 from unmask.cli.flags import RecipeCommand, renamed_error
 from unmask.cli.help import HelpGroup
 from unmask.console import Console, write
@@ -16,8 +16,8 @@ from unmask.renamed import COMMANDS
 # Panels of `unmask --help`, and their commands in order.
 PANELS = {
     "Get started": (pretraining.quickstart, text.samples, about.presets),
-    "Train": (pretraining.pretrain, finetuning.finetune, finetuning.tune),
-    "Data": (finetuning.doctor, text.prepare, text.show_batch, text.TOKENIZER, text.CACHE),
+    "Train": (learning.learn, pretraining.pretrain, finetuning.finetune, finetuning.tune),
+    "Data": (finetuning.doctor, labeling.label, text.prepare, text.show_batch, text.TOKENIZER, text.CACHE),
     "Evaluate and predict": (finetuning.evaluate, finetuning.predict, about.info),
     "Use a pre-trained model": (
         using.fill, using.generate, using.score, using.embed, searching.search, using.explain, using.attention, using.next_sentence,

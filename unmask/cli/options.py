@@ -49,8 +49,8 @@ Device = Annotated[
     typer.Option(help="Device.", show_default="best available", rich_help_panel=MODEL),
 ]
 Backend = Annotated[
-    Literal["auto", "torch", "onnx"],
-    typer.Option(help="Inference engine.", show_default="onnx for an export, else torch", rich_help_panel=MODEL),
+    Literal["auto", "torch", "onnx", "static"],
+    typer.Option(help="Inference engine.", show_default="that of the export, else torch", rich_help_panel=MODEL),
 ]
 BatchSize = Annotated[
     int | None,

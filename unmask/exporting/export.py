@@ -18,7 +18,8 @@ from unmask import __version__
 from unmask.console import Console
 from unmask.errors import UserError, quote
 from unmask.files import new_folder, write_json, write_text
-from unmask.inference.onnx_engine import FILE, POSITIONS, VERSION, OnnxEngine
+from unmask.inference.exported import FILE, VERSION
+from unmask.inference.onnx_engine import POSITIONS, OnnxEngine
 from unmask.model import hf
 from unmask.model.config_file import GENERATION_FILE, default_generation, write_config
 from unmask.model.model import Model
@@ -26,7 +27,6 @@ from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
-FORMATS = ("onnx",)
 REPOSITORY = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
 
@@ -50,7 +50,6 @@ def open_source(folder: str | Path) -> Source:
         )
     tokenizer = Tokenizer.load(loaded.folder, loaded.config.vocab_size)
     task = task_folder.load_task(loaded.folder, loaded.config, loaded.model.heads, tokenizer)
-    check_exportable(loaded.model, task)
     return Source(loaded.folder, loaded.settings, loaded.model, tokenizer, task)
 
 
@@ -227,7 +226,7 @@ def push(folder: Path, name: str) -> str:
     try:
         api = HfApi()
         url = api.create_repo(name, private=True, exist_ok=True)
-        api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message="ONNX export")
+        api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message="unmask export")
     except Exception as error:  # errors of the hub, its HTTP client and the network have no common class
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(

@@ -5,7 +5,9 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.files import path_exists, read_object
-from unmask.inference.onnx_engine import OnnxEngine, is_export
+from unmask.inference.exported import export_format
+from unmask.inference.onnx_engine import OnnxEngine
+from unmask.inference.static_engine import StaticEngine
 from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.text.tokenizer import Tokenizer
@@ -24,7 +26,8 @@ def is_model(folder: str | Path) -> bool:
 
 def describe(folder: str | Path) -> dict[str, Any]:
     """Load everything, so that a damaged folder raises an error instead of being described."""
-    facts = _describe_export(Path(folder)) if is_export(folder) else _describe_model(folder)
+    describe_format = {"": _describe_model, "onnx": _describe_export, "static": _describe_static}
+    facts = describe_format[export_format(folder)](folder)
     config, settings = facts.pop("config"), facts.pop("settings")
     return {
         "kind": "model",
@@ -52,7 +55,8 @@ def _describe_model(folder: str | Path) -> dict[str, Any]:
     }
 
 
-def _describe_export(folder: Path) -> dict[str, Any]:
+def _describe_export(folder: str | Path) -> dict[str, Any]:
+    folder = Path(folder)
     engine = OnnxEngine(folder)
     return {
         "config": engine.config,
@@ -62,6 +66,21 @@ def _describe_export(folder: Path) -> dict[str, Any]:
         "missing_heads": [],
         "unexpected_keys": [],
         "export": {key: engine.manifest.get(key) for key in ("format", "precision", "task", "graphs", "validation")},
+    }
+
+
+def _describe_static(folder: str | Path) -> dict[str, Any]:
+    folder = Path(folder)
+    engine = StaticEngine.load(folder)
+    return {
+        "config": engine.config,
+        "settings": read_object(folder / "config.json"),
+        "family": "static",
+        "parameters": engine.manifest.get("parameters", 0),
+        "heads": engine.heads,
+        "missing_heads": [],
+        "unexpected_keys": [],
+        "export": {key: engine.manifest.get(key) for key in ("format", "task", "validation")},
     }
 
 
@@ -93,7 +112,10 @@ def description_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("missing heads", f"{missing} (initialized when needed for fine-tuning)" if missing else "none"),
         ("tokenizer", text),
     ]
-    if export:
+    if export and export["format"] == "static":
+        out[2] = ("shape", f"one vector of {facts['hidden']} values per token")
+        out.insert(1, ("export", f"a static copy for the task {export['task']}: inference only"))
+    elif export:
         files = ", ".join(export["graphs"].values())
         out.insert(1, ("export", f"{files} ({export['precision']}): inference only"))
     out += [("note", note) for note in tokenizer.get("notes", [])]

@@ -1,6 +1,7 @@
 """Engine: the interface between a Predictor and a network. Inputs and outputs are numpy arrays.
 
-`TorchEngine` (torch_engine.py) supports every method; `OnnxEngine` (onnx_engine.py) runs an exported graph without torch.
+`TorchEngine` (torch_engine.py) supports every method. `OnnxEngine` (onnx_engine.py) runs an exported graph and `StaticEngine`
+(static_engine.py) a static copy, both without torch.
 Every method takes any number of rows, batches them by length (`batch_by_length`) and returns results in the input order.
 """
 
@@ -27,7 +28,7 @@ TopK = tuple[np.ndarray, np.ndarray]
 @runtime_checkable
 class Engine(Protocol):
     config: ModelConfig
-    kind: str  # "torch" or "onnx"
+    kind: str  # "torch", "onnx" or "static"
     batch_size: int | None  # rows per forward pass; None: as many as fill a number of tokens
     forward_lock: ForwardLock
 

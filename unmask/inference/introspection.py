@@ -1,4 +1,5 @@
-"""Methods of a Predictor that inspect the model: attention weights and token attributions. Both need torch."""
+"""Methods of a Predictor that inspect the model: attention weights and token attributions. Both need torch, except for the
+attributions of a static model."""
 
 from __future__ import annotations
 
@@ -58,9 +59,14 @@ class IntrospectionMixin:
 
         `target`: a label, tag (WORD=TAG), answer, choice, passage or word to explain instead of the predicted one. See explain.py.
         """
-        engine = self._torch("explain")
-        from unmask.inference.explain import explain
+        explain: Callable[..., Any]
+        if self.engine.kind == "static":
+            from unmask.inference.static_explain import explain
 
+            engine: Any = self.engine
+        else:
+            engine = self._torch("explain")
+            from unmask.inference.explain import explain
         self.warn_if_unknown(parts)
 
         if len(parts) == 1 and is_batch(parts[0]) and not isinstance(parts[0], tuple):

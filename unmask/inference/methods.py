@@ -29,4 +29,6 @@ def available_methods(engine: Engine, task: Task | None) -> list[str]:
         methods |= {task.name, "predict"}
     if engine.kind == "torch":
         methods |= {"attention", "explain"} if config.encoder == "transformer" else {"explain"}
+    elif engine.kind == "static" and task is not None and not task.bound.text_pairs:
+        methods.add("explain")
     return sorted(methods)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from unmask.batch import Example, batch_by_length, collate_numpy
-from unmask.errors import UserError, quote
+from unmask.errors import UserError
 from unmask.files import read_object
 from unmask.hub import resolve
 from unmask.inference.engine import LABEL_POSITIONS, MAX_LOGITS, TARGETS, TopK, logit_offset, pad_id_of
+from unmask.inference.exported import FILE, VERSION, check_format
 from unmask.model.config_file import read_config, read_generation
 from unmask.model.generation import GenerationConfig
 from unmask.model.generation_state import ForwardLock, GraphGenerationState
@@ -28,7 +29,6 @@ from unmask.model.head_spec import HEADS
 from unmask.numeric import log_softmax
 from unmask.registry import TASKS
 
-FILE, VERSION = "export.json", 1
 POSITIONS, OLD_POSITIONS = "positions", "at"  # optional input of a vocabulary head, and its name in version 0.1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json", "linear.safetensors"]
 # Per forward pass: the activations fit into a CPU's cache, about 10% faster than 4096 (docs/log.md).
@@ -36,19 +36,10 @@ TOKENS_PER_PASS = 1024
 DEVICES = {"auto": "CPUExecutionProvider", "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
-def is_export(folder: str | Path) -> bool:
-    return (Path(folder) / FILE).is_file()
-
-
 def open_engine(source: str | Path, device: str = "auto") -> tuple[OnnxEngine, Path]:
     """Load an exported folder or hub name. Return the engine and the local folder."""
     folder = resolve(source, PATTERNS)
-    if not is_export(folder):
-        raise UserError(
-            f"{source} is not an exported model: it has no {FILE}",
-            expected="a folder written by unmask export",
-            hint=f"unmask export {quote(Path(source))} --format onnx",
-        )
+    check_format(source, folder, "onnx")
     return OnnxEngine(folder, device), folder
 
 

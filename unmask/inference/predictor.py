@@ -30,12 +30,12 @@ from unmask.errors import UserError
 from unmask.inference import causal, pairs, scoring, vectors
 from unmask.inference.answers import Continuation, FillMaskResult, MinimalPairs, Score, WordVectors
 from unmask.inference.engine import Engine
+from unmask.inference.exported import FORMATS, export_format
 from unmask.inference.filling import Filler, FillSettings
 from unmask.inference.folders import model_folder
 from unmask.inference.inputs import as_texts, texts_in
 from unmask.inference.introspection import IntrospectionMixin
 from unmask.inference.methods import available_methods
-from unmask.inference.onnx_engine import is_export
 from unmask.inference.progress import Update
 from unmask.inference.reader import Overflow, Reader
 from unmask.inference.scoring import Method
@@ -58,7 +58,7 @@ TRAIN_COMMANDS = {  # head → command that trains a model with it
     "nsp": "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp",
     "lm": "unmask pretrain CORPUS --preset gpt2-mini",
 }
-BACKENDS = ("auto", "torch", "onnx")
+BACKENDS = ("auto", "torch", *FORMATS)
 
 
 @activity("loading the model")
@@ -72,7 +72,7 @@ def load(
     """Load a model folder, a run folder, a checkpoint or a hub name.
 
     An unfinished run loads its last checkpoint, with a message to `say` (default: stderr). `backend`: "onnx" runs an exported graph
-    without torch; "auto" chooses it for an exported folder. `batch_size`: rows per forward pass; None: about 2,000 tokens.
+    and "static" a static copy, without torch; "auto" chooses the one that fits the folder. `batch_size`: rows per forward pass; None: about 2,000 tokens.
     """
     if batch_size is not None and batch_size < 1:
         raise UserError(f"invalid batch_size {batch_size}", expected="1 or more")
@@ -81,7 +81,7 @@ def load(
     log = say or Console().say
     source = model_folder(path, log)
     if backend == "auto":
-        backend = "onnx" if is_export(source) else "torch"
+        backend = export_format(source) or "torch"
     engine: Engine
     engine, folder = import_module(f"unmask.inference.{backend}_engine").open_engine(source, device)
     engine.batch_size = batch_size
@@ -134,6 +134,8 @@ class Predictor(TaskMethods, IntrospectionMixin):
 
     def __repr__(self) -> str:
         c, heads = self.engine.config, ", ".join(self.heads) or "none"
+        if self.engine.kind == "static":
+            return f"Predictor(static × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
         return f"Predictor({c.family} {c.layers} × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
 
     @overload

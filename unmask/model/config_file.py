@@ -25,6 +25,7 @@ from unmask.model.family import Family
 from unmask.model.generation import GENERATION_KEYS
 from unmask.model.head_spec import HEADS
 
+STATIC = "model2vec"  # model_type of a static copy (inference/static_engine.py)
 GENERATION_FILE = "generation_config.json"
 MAX_UNNAMED_LABELS = 100_000  # num_labels without id2label
 
@@ -63,7 +64,9 @@ def read_config(raw: dict[str, Any], file: str | Path = "config.json") -> ModelC
     name = raw.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
         raise UserError(
-            f"{file}: the model_type is {format_value(name)}, which is not supported", expected=", ".join(FAMILIES)
+            f"{file}: the model_type is {format_value(name)}, which is not supported",
+            expected=", ".join(FAMILIES),
+            hint="a static copy has no encoder: use the model that it was exported from" if name == STATIC else None,
         )
     family = FAMILIES[name]
     check_fields(file, raw, RULES)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 
 import torch
 
@@ -23,15 +24,19 @@ def pick_device(name: str) -> torch.device:
 
 
 def use_bf16(precision: str, device: torch.device) -> bool:
-    """Return whether to compute in bfloat16. `auto` uses it only on GPUs that support it: CPUs without AMX are faster in fp32."""
+    """Return whether to compute in bfloat16. `auto` uses it only on GPUs that support it; on CPUs, a run replaces `auto` (`train/precision.py`)."""
     if precision != "bf16":
         return precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if device.type == "cpu":
-        # Some virtual machines report AMX support, but its first instruction kills the process: try it in a child process.
-        trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
-        if subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode:
-            raise UserError(
-                "this CPU reports bfloat16 support but crashes when using it",
-                hint="use --precision fp32, or set in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
-            )
+    if device.type == "cpu" and _bf16_crashes():
+        raise UserError(
+            "this CPU reports bfloat16 support but crashes when using it",
+            hint="use --precision fp32, or set in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
+        )
     return True
+
+
+@cache
+def _bf16_crashes() -> bool:
+    """Some virtual machines report AMX support, but its first instruction kills the process: try it in a child process."""
+    trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    return subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode != 0

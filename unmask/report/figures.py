@@ -60,7 +60,7 @@ def safe_label(name: Any, n: int, noun: str = "label", max_chars: int = 24) -> s
     ('positive', 'label 2')
     """
     text = str(name)
-    writable = re.fullmatch(r"[A-Za-z0-9 .+:/-][A-Za-z0-9 ._+:/-]*", text) and len(text) <= max_chars
+    writable = re.fullmatch(r"[A-Za-z0-9 .+:/-][A-Za-z0-9 ._+:/(),=-]*", text) and len(text) <= max_chars
     return text if writable else f"{noun} {n}"
 
 

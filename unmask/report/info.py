@@ -8,7 +8,7 @@ from typing import Any
 from unmask.errors import quote
 from unmask.labels.findings import by_kind, from_rows
 from unmask.metrics import finite, metric
-from unmask.report import usage, words
+from unmask.report import learning, usage, words
 from unmask.report.view import RunView, get_nested, jsonable, shape, task_spec
 from unmask.report.words import Row
 from unmask.train.diagnostics import corpus_warnings
@@ -16,7 +16,7 @@ from unmask.train.diagnostics import corpus_warnings
 
 def summary(view: RunView) -> dict[str, Any]:
     """Return everything that `unmask info RUN` prints, as JSON; numbers that are not finite become null."""
-    specific = _of_text(view) if view.on_text else _of_records(view)
+    specific = learning.summary(view) if view.is_learning else _of_text(view) if view.on_text else _of_records(view)
     return jsonable(
         {
             **({} if view.on_text else {"kind": "finetune"}),
@@ -34,7 +34,8 @@ def summary(view: RunView) -> dict[str, Any]:
 
 def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
     """Format a summary as (label, text) lines, for the command line and the report."""
-    rows = _lines_of_records(s) if s.get("kind") == "finetune" else _lines_of_text(s)
+    lines_of_kind = {"finetune": _lines_of_records, "learn": learning.lines}
+    rows = lines_of_kind.get(s.get("kind", ""), _lines_of_text)(s)
     rows = [("state", s["state"]), *rows, ("hardware", words.hardware(s)), ("resume with", s["resume_command"])]
     use = s["example_command"] or []
     rows += [("use", line) for line in ([use] if isinstance(use, str) else use)]

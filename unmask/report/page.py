@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader
 from unmask.errors import command, quote
 from unmask.files import write_text
 from unmask.metrics import finite, metric
-from unmask.report import card, curves, figures, usage, words
+from unmask.report import card, curves, figures, learning, learning_figures, usage, words
 from unmask.report.info import facts, summary
 from unmask.report.view import RunView, jsonable, shape
 from unmask.text.report import KINDS
@@ -34,24 +34,39 @@ SHOWN_RESULTS = {"task", "metric", "step", "best", "dev", "test", "intervals", "
 def write(run: Run) -> Path:
     view = RunView(run)
     s = summary(view)
-    sections = _pretraining_sections(view, s) if view.on_text else _finetuning_sections(view, s)
+    sections = _sections(view, s)
     here = PackageLoader("unmask.report", ".")
     pages = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     html = pages.get_template("page.html").render(
         s=s,
         name=view.path.resolve().name,
-        facts=facts(s),
         finite=finite,
         show=show,
         metric_title=words.spaced,
         recipe=(view.path / "recipe.yaml").read_text("utf-8"),
         environment=yaml.safe_dump(s["environment"], sort_keys=False, allow_unicode=True),
-        **sections,
+        **{"facts": facts(s)} | sections,
     )
     path = view.path / "report.html"
     write_text(path, html)
-    card.write_cards(view, s)
+    if not view.is_learning:  # its models are those of its child runs, which have cards
+        card.write_cards(view, s)
     return path
+
+
+def _sections(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
+    if view.is_learning:
+        return _learning_sections(view, s)
+    return _pretraining_sections(view, s) if view.on_text else _finetuning_sections(view, s)
+
+
+def _learning_sections(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
+    images = _pictures(view, learning_figures.plot(view.results))
+    return {
+        "title": "learning report",
+        "learn": learning.sections(view.results) | {"images": images},
+        "facts": [fact for fact in facts(s) if fact[0] in ("labels", "records", "model", "time", "hardware")],
+    }
 
 
 # ------------------------------------------------------------------------------------------- runs on plain text

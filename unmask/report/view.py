@@ -35,6 +35,7 @@ class RunView:
         self.problems: list[str] = []  # files that exist but cannot be read
         self.kind = run.kind()
         self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labeled records
+        self.is_learning = self.kind == "learn"  # a loop over runs whose results are a comparison and a decision
         self.plan, self.data, self.environment = map(self.read, ("plan.json", "data.json", "environment.json"))
         self.results, self.saved_state = self.read("results.json"), self.read(run.task_state_file)
         self.events = run.events()

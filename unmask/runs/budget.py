@@ -1,6 +1,6 @@
 """The workload of a run, and the conversion of its budget to steps.
 
-A budget in minutes is converted once, by timing some steps. The weights are restored afterwards.
+A budget in minutes is converted once, by timing some steps. The weights are restored afterwards. The precision is chosen before that.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from unmask.recipe import BUDGETS, Recipe
+from unmask.recipe import BUDGETS, Recipe, TrainRecipe
 from unmask.runs.context import Context
+from unmask.train import precision
 from unmask.train.diagnostics import LossMonitor
 from unmask.train.fit import Evaluation
 from unmask.train.loader import Loader
@@ -29,7 +30,7 @@ class Workload:
     loader: Loader
     length: str | int  # `train.max_length` of the plan: tokens per row, or a length schedule
     rows: Mapping[int, int]  # row length → rows per epoch
-    trainer: Callable[[Plan], Trainer]
+    trainer: Callable[[Plan, TrainRecipe], Trainer]
     evaluation: Callable[[Trainer], Evaluation | None]
     evaluation_seconds: Callable[[Trainer], float]  # estimated from part of an evaluation
     save: Callable[[Path], None]  # saves the model in a folder
@@ -43,12 +44,30 @@ class Workload:
 
 
 def make_plan(work: Workload, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
-    """Return the plan, and the recipe with a budget in minutes replaced by steps."""
+    """Return the plan, and the recipe with the chosen precision and with a budget in minutes replaced by steps."""
+    recipe = choose_precision(work, recipe, ctx)
     if recipe.train.minutes is None:
         return plan_budget(recipe, work), recipe
     ctx.console.say("measuring training speed …")
     plan = plan_budget(recipe, work, *ctx.world.broadcast(measure(work, recipe)))
     return plan, freeze_budget(recipe, plan)
+
+
+def choose_precision(work: Workload, recipe: Recipe, ctx: Context) -> Recipe:
+    """Return the recipe with precision `auto` replaced by the result of a trial, if the run is long enough for one."""
+    plan = plan_budget(recipe if recipe.train.minutes is None else timing_recipe(recipe), work)
+
+    def try_both() -> precision.Choice | None:
+        if not precision.needs_trial(recipe, work.model, work.loader, plan):  # type: ignore[arg-type]
+            return None
+        ctx.console.say("comparing the speed of fp32 and bf16 …")
+        return precision.choose_by_trial(work.trainer(plan, recipe.train), work.loader, recipe)
+
+    choice = ctx.on_main(try_both)
+    if not choice:
+        return recipe
+    ctx.console.say(choice.text)
+    return recipe.changed(train={"precision": choice.precision})
 
 
 def plan_budget(
@@ -68,7 +87,7 @@ def measure(work: Workload, recipe: Recipe, seconds: float = CALIBRATION_SECONDS
     """Measure the seconds per step by row length, and those of an evaluation. The weights do not change."""
     weights = {name: value.clone() for name, value in work.model.state_dict().items()}
     plan = plan_budget(timing_recipe(recipe), work)
-    trainer = work.trainer(plan)
+    trainer = work.trainer(plan, recipe.train)
     steps = {
         s.length: seconds_per_step(trainer, work.loader, plan.step_config(s.start), seconds, work.uniform_steps)
         for s in plan.length_phases

@@ -16,6 +16,7 @@ from unmask.runs import estimate as estimates
 from unmask.runs.budget import Workload
 from unmask.runs.context import Context
 from unmask.runs.part import Part, seconds_per_prediction
+from unmask.train import precision
 from unmask.train.fit import eval_interval
 from unmask.train.loader import LengthBucketedLoader
 from unmask.train.schedule import Plan
@@ -45,6 +46,7 @@ def estimate(job: "FinetuneJob", work: Workload, ctx: Context) -> dict[str, Any]
         "lr": train.lr,
         "evaluations": math.ceil(plan.steps / eval_interval(train, plan.steps)),
         "seeds": recipe.task.num_seeds,
+        "precision": precision.describe_plan(recipe, work.model, work.loader, plan),  # type: ignore[arg-type]
         "seconds_per_step": step,
         "minutes": recipe.task.num_seeds * total / 60,
         "excluded_from_estimate": _excluded_from_estimate(recipe),
@@ -84,7 +86,7 @@ def _memory(part: Part, loader: LengthBucketedLoader, work: Workload, plan: Plan
     counts = loader.objective.target_counts(batch)
     vocabulary_term = part.task.SPEC.terms[0] if part.task.SPEC.output == "text" else "mlm"
     memory = estimates.memory(part.model, recipe, counts.get(vocabulary_term, 0))
-    trained = work.trainer(plan).parameters if work.model is part.model else part.model.parameters()
+    trained = work.trainer(plan, part.recipe.train).parameters if work.model is part.model else part.model.parameters()
     fraction = sum(p.numel() for p in trained if p.requires_grad) * 4 / max(1, memory["weights"])
     return memory | {name: int(fraction * memory[name]) for name in ("gradients", "optimizer")}
 

@@ -114,7 +114,7 @@ class Finetune(TrainingKind[FinetuneJob]):
             model: nn.Module = job.single.model
             loaders, notes = [loader], training_notes(job.single, ctx, records, gathered=not recipe.task.teacher)
 
-            def trainer(plan: Plan) -> Trainer:
+            def trainer(plan: Plan, train: TrainRecipe) -> Trainer:
                 return Trainer(model, loader.objective, train, plan, recipe.seed, ctx.world, loader.tokens)  # type: ignore[arg-type]
 
             run_loader: Loader = loader
@@ -125,7 +125,7 @@ class Finetune(TrainingKind[FinetuneJob]):
             objective = multitask.MultiTaskObjective(parts)
             run_loader = multi_loader = multitask.MultiTaskLoader(loaders, train.batch_size, recipe.seed)
 
-            def trainer(plan: Plan) -> Trainer:
+            def trainer(plan: Plan, train: TrainRecipe) -> Trainer:
                 return multitask.MultiTaskTrainer(
                     shared_model, objective, multi_loader, train, plan, recipe.seed, ctx.world
                 )

@@ -123,9 +123,9 @@ def merge_keywords(values: dict[str, Any], verb: str, settings: dict[str, Any]) 
 
 
 def _as_list(setting: Setting, value: Any) -> Any:
-    """Convert the value of a list setting, which may be given as one string or path, to a list of strings."""
+    """Convert paths to strings, and the value of a list setting, which may be given as one string or path, to a list of strings."""
     if get_origin(setting.field.annotation) is not list or not isinstance(value, str | Path | Iterable):
-        return value
+        return str(value) if isinstance(value, Path) else value
     if isinstance(value, str | Path):
         value = [text.strip() for text in str(value).split(",")] if setting.commas else [value]
     return [str(text) for text in value]
@@ -135,6 +135,27 @@ def model_in(folder: str) -> str:
     """Return the model folder of a run folder; any other folder as it is."""
     inner = Path(folder) / "model"
     return str(inner) if folder and (inner / "config.json").exists() else folder
+
+
+def learn_recipe(
+    files: Corpora = None,
+    text: Corpora = None,
+    check: Corpora = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> Recipe:
+    """Build the recipe of `unmask learn`, on top of the defaults of fine-tuning."""
+    from unmask.runs import part
+
+    paths = {"train": files, "unlabeled": text, "dev": check}
+    task = {name: _list(value) for name, value in paths.items() if value}
+    values = merge_keywords({"task": task}, "learn", settings)
+    built = part.make_recipe(values, [overrides] if isinstance(overrides, str) else list(overrides))
+    return pin_revisions(built.changed(init_from=model_in(built.init_from)))
+
+
+def _list(value: Corpora) -> list[str]:
+    return [str(value)] if isinstance(value, str | Path) else [str(path) for path in value or ()]
 
 
 def task_recipe(model: str | Path, recipe: AnyRecipe = None, overrides: Sequence[str] = (), **settings: Any) -> Recipe:

@@ -118,7 +118,7 @@ class TrainingKind(Kind[J]):
         for text in work.warnings:
             ctx.console.warn(text)
         ctx.world.broadcast_weights(work.model)
-        trainer = work.trainer(plan)
+        trainer = work.trainer(plan, job.recipe.train)
         monitor = work.monitor(plan) if ctx.is_main else None
         title = ctx.title or self.name
         evaluation = work.evaluation(trainer)

@@ -6,7 +6,7 @@ return their results at once, and the interrupted one is resumed.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unmask.recipe import Recipe
@@ -40,7 +40,11 @@ class Loop(Kind[J]):
 
     def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         done: list[dict[str, Any]] = []
+        precision: dict[str, str] = {}  # kind of run → chosen by a child; the next ones use the same and need no trial
         while child := self.next(job, run, done, ctx):
+            if child.kind in precision and child.recipe.train.precision == "auto":
+                child = replace(child, recipe=child.recipe.changed(train={"precision": precision[child.kind]}))
             done.append(self.run_child(job, child, run, ctx))
+            precision[child.kind] = ctx.on_main(Run(run.path / child.name).recipe).train.precision
         if ctx.is_main:
             run.write_json("results.json", self.finish(job, run, done, ctx))

@@ -32,6 +32,7 @@ from unmask.tasks import aux_mlm, blend, on_model, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks import objective as task_objective
 from unmask.tasks.objective import TaskObjective, objective_of
+from unmask.tasks.prediction_file import SUFFIX, PredictionFile
 from unmask.tasks.rows import set_row_weights
 from unmask.tasks.task import FitContext, RecordDataset, Task
 from unmask.text.tokenizer import Tokenizer
@@ -58,7 +59,7 @@ class Part:
     notes: list[str]
     description: str = ""  # of the training records, in one line
     unlabeled: list[str] = field(default_factory=list)  # texts for self-training
-    teacher: "Predictor | None" = None  # released once its logits are computed
+    teacher: "Predictor | PredictionFile | None" = None  # released once its logits are computed
     seconds: float | None = None  # per prediction of a dev record, once measured
 
     @property
@@ -184,6 +185,8 @@ def resolve_settings(recipe: Recipe, config: ModelConfig, task_class: type[Task]
 
 def split_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: RecordSets) -> list[str]:
     """Split a dev set off the training records if there are enough of them; return notes about it."""
+    if not recipe.task.dev_fraction:
+        return ["task.dev_fraction is 0: training without validation"]
     if len(sets.train) < MIN_RECORDS_FOR_DEV_SPLIT:
         no_baseline = "; --baseline has no records to evaluate on" if recipe.task.baseline and not sets.test else ""
         return [f"no --dev file and only {len(sets.train)} records: training without validation{no_baseline}"]
@@ -222,10 +225,12 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     return loaded.model, notes
 
 
-def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> "Predictor | None":
-    """Load the model of --teacher, if given. Raise a UserError if it cannot teach this task."""
+def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> "Predictor | PredictionFile | None":
+    """Load the model or the predictions of --teacher, if given. Raise a UserError if they cannot teach this task."""
     if not part.recipe.task.teacher:
         return None
+    if part.recipe.task.teacher.endswith(SUFFIX):
+        return PredictionFile(part.recipe.task.teacher, part.task)
     from unmask.inference.predictor import load as load_predictor
 
     predictor = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
@@ -279,10 +284,14 @@ def wrap_with_teacher(
     part: Part, records: Sequence[Record], encoded: Sequence[Sequence[Example]], run: Run, ctx: Context
 ) -> TaskObjective:
     """Add the teacher's logits to the encoded records and release the teacher; return the distillation objective."""
-    predictor, part.teacher = part.teacher, None
-    assert predictor is not None
-    model, task = predictor.model, predictor.require_task()
-    run.pin_checksum(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(model, task), ctx.is_main)
+    loaded, part.teacher = part.teacher, None
+    assert loaded is not None
+    setting = f"task.teacher: {part.recipe.task.teacher}"
+    if isinstance(loaded, PredictionFile):
+        run.pin_checksum(setting, loaded.fingerprint(), ctx.is_main)
+        return loaded.attach(part.task, records, encoded)
+    model, task = loaded.model, loaded.require_task()
+    run.pin_checksum(setting, teacher.fingerprint(model, task), ctx.is_main)
     with ctx.console.bar("teacher") as update:
         return teacher.attach_teacher_logits(part.task, model, task, records, encoded, update)
 

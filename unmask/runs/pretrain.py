@@ -12,7 +12,7 @@ import torch
 from unmask.errors import UserError
 from unmask.hub import without_revision
 from unmask.model.config import with_tokenizer
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TrainRecipe
 from unmask.runs import setup as pretrain_setup
 from unmask.runs.budget import Workload, timing_recipe
 from unmask.runs.context import Context
@@ -22,7 +22,7 @@ from unmask.runs.lifecycle import Job, ResumeState, TrainingKind
 from unmask.runs.setup import TrainingSetup, set_up
 from unmask.text.extend import describe
 from unmask.text.store import TokenStore
-from unmask.train import checkpoint, probe
+from unmask.train import checkpoint, precision, probe
 from unmask.train.diagnostics import LossMonitor, corpus_warnings, plateau_advice
 from unmask.train.embedding_init import init_embeddings_from_corpus
 from unmask.train.eval_sets import evaluate_all
@@ -74,8 +74,8 @@ class Pretrain(TrainingKind[PretrainJob]):
     def work(self, job: PretrainJob, ctx: Context, run: Run | None = None) -> Workload:
         setup, recipe = job.setup, job.recipe
 
-        def build_trainer(plan: Plan) -> Trainer:
-            return Trainer(setup.model, setup.objective, recipe.train, plan, recipe.seed, ctx.world)
+        def build_trainer(plan: Plan, train: TrainRecipe) -> Trainer:
+            return Trainer(setup.model, setup.objective, train, plan, recipe.seed, ctx.world)
 
         def build_evaluation(trainer: Trainer) -> Evaluation | None:
             eval_sets = [eval_set for eval_set in setup.eval_sets(trainer.plan) if eval_set.batches]
@@ -139,6 +139,7 @@ class Pretrain(TrainingKind[PretrainJob]):
             "steps": plan.steps,
             "tokens": plan.tokens,
             "epochs": plan.tokens / max(1, text.tokens),
+            "precision": precision.describe_plan(recipe, model, simulated.loader, plan),
             "seconds_per_step": step_time.seconds,
             "measured": {"basis": step_time.basis, "rows": step_time.rows, "layers": step_time.layers},
             "minutes": sum(s.steps * step_time.seconds[s.length] for s in plan.length_phases) / 60,

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.server import watchdog
-from unmask.server.app import make_app
 from unmask.server.limits import DEFAULT, LOOPBACK, Limits
 from unmask.server.middleware import RequestMiddleware
 
@@ -44,6 +43,11 @@ class Access:
     cors_origins: Sequence[str] = ()
     allowed_hosts: Sequence[str] | None = None  # additional Host headers; None: any, if `host` is not a local address
 
+    def host_headers(self) -> Sequence[str] | None:
+        """Return the Host headers that are accepted; None: any."""
+        restricted = is_local(self.host) or self.allowed_hosts
+        return (*LOOPBACK, self.host, *(self.allowed_hosts or ())) if restricted else None
+
 
 def run(
     models: Mapping[str, "Predictor"],
@@ -55,19 +59,31 @@ def run(
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a signal arrives. `on_ready` is called with the URL when the server accepts connections."""
-    host, port = access.host, pick_free_port(access.host, access.port)
-    restricted = is_local(host) or access.allowed_hosts
+    from unmask.server.app import make_app  # imports torch
+
     app = make_app(
         models,
         runs=runs,
         limits=limits,
         api_key=access.api_key,
         cors_origins=access.cors_origins,
-        allowed_hosts=(*LOOPBACK, host, *(access.allowed_hosts or ())) if restricted else None,
+        allowed_hosts=access.host_headers(),
     )
+    run_app(app, access, shutdown_timeout, on_ready)
+
+
+def run_app(
+    app: RequestMiddleware,
+    access: Access,
+    shutdown_timeout: float,
+    on_ready: Callable[[str], None] | None = None,
+    on_stop: Callable[[], None] | None = None,
+) -> None:
+    """Serve an app until a signal arrives. `on_stop` is called when all requests are finished, before the process exits."""
+    host, port = access.host, pick_free_port(access.host, access.port)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     watchdog.start(shutdown_timeout + KILL_DELAY)
-    asyncio.run(_serve(app, host, port, shutdown_timeout, on_ready))
+    asyncio.run(_serve(app, host, port, shutdown_timeout, on_ready, on_stop))
 
 
 async def _serve(
@@ -76,6 +92,7 @@ async def _serve(
     port: int,
     shutdown_timeout: float,
     on_ready: Callable[[str], None] | None,
+    on_stop: Callable[[], None] | None,
 ) -> None:
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
@@ -118,6 +135,8 @@ async def _serve(
     if cancelled:
         plural = "" if cancelled == 1 else "s"
         Console().say(f"{cancelled} request{plural} cancelled after {shutdown_timeout:g} seconds")
+    if on_stop:
+        on_stop()
     if stop.is_set() or cancelled:
         _exit()
 

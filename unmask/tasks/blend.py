@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 COMPONENTS = ("encoder", "linear")
+FILE = "linear.safetensors"  # of the second model, in the model folder
 
 
 class UntrainableError(ValueError):
@@ -31,7 +32,6 @@ class UntrainableError(ValueError):
 
 
 class Blend(Protocol):
-    FILE: str  # in the model folder
     weights: dict[str, float]  # of `COMPONENTS`
     note: str  # about the fit, for the console
 
@@ -62,9 +62,15 @@ class Blend(Protocol):
 def check(recipe: Recipe, spec: TaskSpec) -> None:
     """Raise UserError if the task does not support --blend."""
     flags = {"--unlabeled": recipe.task.unlabeled, f"--blend {recipe.task.blend}": recipe.task.blend != "none"}
+    is_folder = recipe.task.blend not in ("none", "linear")
+    if is_folder and spec.blend and not (Path(recipe.task.blend) / FILE).is_file():
+        raise UserError(
+            f"--blend {recipe.task.blend}: no such folder with a {FILE}",
+            expected="none, linear or FOLDER",
+        )
     for flag in (flag for flag, is_set in flags.items() if is_set and not spec.blend):
         raise UserError(f"{flag}: the task {spec.name} does not support it", hint=f"remove {flag.split()[0]}")
-    if recipe.task.unlabeled and recipe.task.blend == "none":
+    if recipe.task.unlabeled and recipe.task.blend != "linear":
         raise UserError("--unlabeled trains the linear model of a blend", hint="add --blend linear")
 
 
@@ -95,10 +101,9 @@ def fit_blend(task: Task, model: Backend, sets: RecordSets, unlabeled: Sequence[
 
 def load_blend(task: Task, folder: Path) -> Blend | None:
     """Return the blend that a model folder contains, or None."""
-    if not task.SPEC.blend:
+    if not task.SPEC.blend or not (folder / FILE).is_file():  # other models do not import scikit-learn
         return None
-    blend = blend_class(task.SPEC)
-    return blend.load(folder, len(task.bound.labels) or 1) if (folder / blend.FILE).is_file() else None
+    return blend_class(task.SPEC).load(folder, len(task.bound.labels) or 1)
 
 
 class ComponentScores:

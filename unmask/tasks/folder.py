@@ -21,7 +21,7 @@ from unmask.text.tokenizer import Tokenizer
 FILE, VERSION = "unmask.json", 2
 TRAINING_ONLY_FIELDS = {  # settings that are not saved with the model
     "train", "dev", "test", "dev_fraction", "dev_seed", "num_seeds", "baseline", "baseline_lr", "teacher", "aux_mlm", "augment_mlm",
-    "patience", "selection_margin", "blend", "unlabeled",
+    "patience", "selection_margin", "blend", "unlabeled", "words",
 }  # fmt: skip
 
 

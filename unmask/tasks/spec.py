@@ -95,6 +95,7 @@ class TaskSpec:
     settings: type[Section] | None = None  # `task.<name>` of a recipe, for a third-party task
     baseline: str = ""  # "module:function", imported when needed
     blend: str = ""  # "module:class" (tasks/blend.py): supports --blend
+    learner: str = ""  # "module:class" (tasks/learner.py): `unmask learn` uses unlabeled texts and words
     extend_predictions: str = (
         ""  # "module:function": (task, model, predictions, records) → predictions for the final score
     )

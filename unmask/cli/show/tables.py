@@ -53,6 +53,7 @@ def dry_run_text(estimate: dict[str, Any]) -> str:
             *([extension["text"]] if extension else []),
             f"text          {estimate['text_tokens']:,} tokens ({estimate['text_tokens_from']})",
             f"steps         {estimate['steps']:,} ({estimate['tokens']:,} tokens, {estimate['epochs']:.2f} epochs)",
+            f"precision     {_precision(estimate['precision'])}",
             f"time          {_time(estimate['minutes'])} on this machine ({seconds}; {estimate['measured']['basis']}); nothing was written",
         ]
     )
@@ -60,6 +61,10 @@ def dry_run_text(estimate: dict[str, Any]) -> str:
 
 def _time(minutes: float) -> str:
     return f"about {duration(max(1.0, 60 * minutes))}"
+
+
+def _precision(value: str) -> str:
+    return "fp32 or bf16, chosen by a trial when the run starts; the time is for fp32" if value == "trial" else value
 
 
 def _memory(parts: dict[str, int]) -> str:
@@ -73,6 +78,16 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     for label, text in facts:
         table.add_row(label, text)
     _print(table)
+
+
+def learn_dry_run_lines(estimate: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (label, text) pairs of `unmask learn --dry-run`."""
+    return [
+        ("records", ", ".join(f"{count:,} {name}" for name, count in estimate["counts"].items())),
+        *[("note", text) for text in estimate["notes"]],
+        *[("step", f"{row['step']}: about {row['minutes']:.1f} minutes") for row in estimate["steps"]],
+        ("total", f"about {estimate['minutes']:g} minutes"),
+    ]
 
 
 def finetune_dry_run_lines(estimate: dict[str, Any]) -> list[tuple[str, str]]:
@@ -109,6 +124,7 @@ def finetune_dry_run_lines(estimate: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps", f"{estimate['steps']:,} with {estimate['batch']:,} rows each ({estimate['epochs']:g} epochs), learning rate {estimate['lr']:.2g}, "
          f"{estimate['evaluations']} evaluations"),
         ("memory", f"up to {_memory(estimate['memory_bytes'])}"),
+        ("precision", _precision(estimate["precision"])),
         ("time", f"{_time(estimate['minutes'])} on this machine{seeds} ({estimate['seconds_per_step']:.2f} s per step){excluded}; "
          "nothing was written"),
     ]  # fmt: skip

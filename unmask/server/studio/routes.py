@@ -25,10 +25,9 @@ from unmask.server.json_io import JSONResponse, StrictRoute, json_response
 from unmask.server.routes.nlu import Record, check_fields
 from unmask.server.schemas import Submit
 from unmask.server.studio import model_info
+from unmask.server.studio.page_files import add_page
 from unmask.server.studio.runs import Runs, replace_surrogates
 
-PAGE = Path(__file__).parent / "page"
-MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_ATTENTION_TOKENS = 128
 MAX_SENTENCES = 200  # maximum number of sentences in the view of word meanings
 # A report is one file with its style and images inside, and without scripts.
@@ -88,25 +87,11 @@ def routes(models: Mapping[str, Predictor], runs: Path | None, submit: Submit) -
 
 
 def _add_files(router: APIRouter) -> None:
-    @router.get("/")
-    def index() -> Response:
-        return _file("index.html")
-
-    @router.get("/studio/page/{name}")
-    def page_file(name: str) -> Response:
-        return _file(name)
+    add_page(router, "index.html")
 
     @router.get("/studio/plotly.js")
     def plotly() -> Response:
         return FileResponse(_plotly(), media_type="text/javascript", headers={"Cache-Control": "max-age=3600"})
-
-
-def _file(name: str) -> Response:
-    path = {path.name: path for path in PAGE.iterdir()}.get(name)
-    if path is None:
-        return Response(status_code=404)
-    media_type = MEDIA_TYPES.get(path.suffix, "application/octet-stream")
-    return Response(path.read_bytes(), media_type=media_type, headers={"Cache-Control": "no-cache"})
 
 
 @cache

@@ -14,22 +14,24 @@ from pathlib import Path
 import numpy as np
 
 from unmask.errors import UserError
+from unmask.files import read_lines
 from unmask.labels.record_sets import RecordSets
 from unmask.labels.records import Record
-from unmask.tasks.classify.linear import FILE, LinearModel, encode_targets, uncalibrated
+from unmask.tasks.classify.linear import LinearModel, encode_targets, uncalibrated
 from unmask.tasks.classify.self_training import SelfTraining, self_train
 from unmask.tasks.classify.targets import Regression, SingleLabel
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.metrics import MIN_CALIBRATION_RECORDS, fit_temperature, nll
 from unmask.tasks.task import Backend, Outputs
 
-MIN_DEV_RECORDS = 100  # to choose the share of the encoder; with fewer it is 0.5
+MIN_DEV_RECORDS = 100  # to choose the share of the encoder by the loss
+SOFT_LABELS = (
+    "soft_labels.jsonl"  # texts that the encoder was not trained on, with soft labels, in the folder of --blend FOLDER
+)
 SHARES = np.linspace(0, 1, 11)  # of the encoder
 
 
 class LinearBlend:
-    FILE = FILE
-
     def __init__(self, linear: LinearModel, encoder_weight: float, linear_weight: float, note: str = ""):
         self.linear, self.weights = linear, {"encoder": encoder_weight, "linear": linear_weight}
         self.note = note
@@ -47,9 +49,13 @@ class LinearBlend:
     def fit(cls, task: Classify, model: Backend, sets: RecordSets, unlabeled: Sequence[str] = ()) -> LinearBlend:
         state = uncalibrated(task.task_state)
         trained = self_train(state, sets.train, unlabeled) if unlabeled else SelfTraining(None, "")
+        folder = task.recipe.task.blend
+        if folder != "linear":
+            trained = SelfTraining(LinearModel.load(Path(folder), len(task.labels)), f"linear model: {folder}")
         linear, records = trained.model or LinearModel.fit(state, sets.train), sets.dev or sets.train
         encoder_logits, linear_logits = task.compute_outputs(model, records).record_means(), linear.logits(records)
-        weights = fit_weights(task, encoder_logits, linear_logits, records, bool(sets.dev))
+        share = _share_by_agreement(task, model, linear, Path(folder) / SOFT_LABELS)
+        weights = fit_weights(task, encoder_logits, linear_logits, records, bool(sets.dev), share)
         return cls(linear, *weights, trained.note)
 
     @classmethod
@@ -80,8 +86,32 @@ class LinearBlend:
         return replace(outputs, values=values, unblended=outputs)
 
 
+def _share_by_agreement(task: Classify, model: Backend, linear: LinearModel, path: Path) -> float:
+    """Return the share of an encoder that was trained on soft labels: large if it learned them as well as the linear model did.
+
+    Both are compared with the soft labels of texts that the encoder was not trained on (`unmask learn` writes them). Without
+    such texts the share is 0.5.
+    """
+    rows = list(read_lines(path)) if path.is_file() else []
+    if not rows:
+        return 0.5
+    soft_labels = np.array([[row["scores"][label] for label in task.labels] for row in rows])
+    y, chance = soft_labels.argmax(-1), float(soft_labels.mean(0).max())
+    encoder_logits = task.compute_outputs(model, rows).record_means()
+    skills = [
+        max(0.0, float((logits.argmax(-1) == y).mean()) - chance) ** 4
+        for logits in (encoder_logits, linear.logits(rows))
+    ]
+    return skills[0] / (sum(skills) or 1.0)
+
+
 def fit_weights(
-    task: Classify, encoder: np.ndarray, linear: np.ndarray, records: Sequence[Record], are_dev: bool
+    task: Classify,
+    encoder: np.ndarray,
+    linear: np.ndarray,
+    records: Sequence[Record],
+    are_dev: bool,
+    default_share: float = 0.5,
 ) -> tuple[float, float]:
     """Return the weights of encoder and linear model, given their logits (N, labels) of the records."""
     is_number = isinstance(task.target_type, Regression)
@@ -95,7 +125,7 @@ def fit_weights(
         scales = _scale(encoder, y_true, are_dev), _scale(linear, y_true, are_dev)
         mixed = [share * encoder / scales[0] + (1 - share) * linear / scales[1] for share in SHARES]
         losses = [nll(logits, y_true, 1.0) for logits in mixed]
-    share = float(SHARES[int(np.argmin(losses))]) if are_dev and len(known) >= MIN_DEV_RECORDS else 0.5
+    share = float(SHARES[int(np.argmin(losses))]) if are_dev and len(known) >= MIN_DEV_RECORDS else default_share
     return share / scales[0], (1 - share) / scales[1]
 
 

@@ -29,13 +29,12 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from unmask.errors import UserError, first_line
-from unmask.tasks.blend import UntrainableError
+from unmask.tasks.blend import FILE, UntrainableError
 from unmask.tasks.classify.targets import TARGETS, MultiLabel, Regression, SingleLabel
 from unmask.tasks.metrics import indicator
 from unmask.tasks.task import Records
 from unmask.text.segmentation import detect_common_language
 
-FILE = "linear.safetensors"
 TENSORS = ("ngrams", "idf", "weights", "bias", "blend_weights")
 NUM_FOLDS = 3
 CS: list[float] = [1, 10, 100]  # of logistic regression; cross-validation chooses one
@@ -123,7 +122,7 @@ class LinearModel:
         if y.ndim == 1 and y.dtype.kind == "i" and len(set(y.tolist())) < 2:
             raise UntrainableError("every record has the same label")
         name = f"{type(estimator).__name__.lower()}__{parameter}"
-        search = GridSearchCV(pipeline, {name: values}, cv=NUM_FOLDS, scoring=scoring)
+        search = GridSearchCV(pipeline, {name: values}, cv=NUM_FOLDS, scoring=scoring, error_score="raise")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,10 +1,13 @@
-"""Self-training of the linear model on unlabeled texts (`--unlabeled`): one round, with soft labels.
+"""Self-training of the linear model on unlabeled texts (`--unlabeled`, `unmask learn`): one round, with soft labels.
 
-1. Latent semantic analysis: the TF-IDF features of all texts are projected to a few hundred dimensions and normalized. Words that
-   occur in similar texts get similar vectors, so a few labels go further. (Whitening the dimensions costs 10 points of accuracy.)
-2. A logistic regression on the vectors of the labeled texts predicts the labels of the unlabeled ones. The predictions are shifted
-   until their mean is the label distribution of the training records: a classifier trained on few records often favors one label.
-3. A ridge regression on the n-grams is trained on the labels and on these predictions.
+1. Views of the texts: latent semantic analysis, which projects the TF-IDF features of all texts to a few hundred dimensions, so that
+   words of similar texts get similar vectors (whitening the dimensions costs 10 points of accuracy); and, if given, the mean hidden states
+   of a pre-trained model.
+2. A logistic regression on each view of the labeled texts predicts the labels of the unlabeled ones. Words instead of labels give
+   one more prediction (words.py). The mean of the predictions is shifted until its mean over the texts is the label distribution of the
+   training records: a classifier trained on few records often favors one label.
+3. A ridge regression on the n-grams is trained on the labels and on these soft labels. With hidden states, regressions on all views
+   are trained first, and the mean of their predictions replaces the soft labels: the views correct each other.
 
 A text is left out if it is less similar to the mean of the labeled texts than nearly all labeled texts are. With enough labeled
 records, cross-validation decides whether self-training helps.
@@ -12,149 +15,156 @@ records, cross-validation decides whether self-training helps.
 """
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
-from sklearn.preprocessing import normalize
-from sklearn.utils.extmath import randomized_svd
 
 from unmask.labels.records import Record
-from unmask.numeric import log_softmax
 from unmask.tasks.classify.linear import CS, NUM_FOLDS, LinearModel, TfidfFeatures, can_split, encode_targets, min_df_of
 from unmask.tasks.classify.targets import SingleLabel
+from unmask.tasks.classify.views import Views, decision_logits, logistic
+from unmask.tasks.classify.words import label_by_words
 from unmask.tasks.metrics import fit_temperature
 from unmask.tasks.task import Records
 
-DIMENSIONS = 300
-MIN_DF = 3  # texts that contain an n-gram; 1 in a small corpus
-SMALL_CORPUS = 1000  # texts
-MAX_FEATURES = 100_000
-LABELED_SHARE = 0.1  # the labeled texts together have at least this share of the weight of the unlabeled ones
-SHARPNESS = 2.0  # of the soft labels: softmax of this times the standardized logits
-MIN_SIMILARITY_QUANTILE = 0.02  # of the labeled texts' similarity to each other; unlabeled texts below it are left out
 MIN_RECORDS_FOR_GATE = 100  # with fewer labels, cross-validation is too noisy to decide
-TEACHER_C, STUDENT_ALPHA = 10.0, 3.0
+MAX_TEXTS_FOR_GATE = 5000  # unlabeled texts in cross-validation; more would take long
 
 
 @dataclass
 class SelfTraining:
     model: LinearModel | None  # None: self-training was worse than the labels alone
     note: str  # for the console
+    used: np.ndarray = field(default_factory=lambda: np.empty(0, int))  # indices of the unlabeled texts that were used
+    soft_labels: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # (used texts, labels)
+    views: Views | None = None
+    out_of_fold: np.ndarray | None = None  # (labeled records, labels): logits from cross-validation
+    out_of_fold_alone: np.ndarray | None = None  # of the model trained on the labels alone
 
 
-class _Texts:
-    """Features of labeled and unlabeled texts."""
+def self_train(
+    task_state: dict[str, Any],
+    train: Records,
+    unlabeled: Sequence[str],
+    hidden: np.ndarray | None = None,
+    words: Mapping[str, Sequence[str]] | None = None,
+    prior: np.ndarray | None = None,
+) -> SelfTraining:
+    """Train on labeled records, on words of each label, or both, and on unlabeled texts. The target is a single label of one text.
 
-    def __init__(self, records: Records, unlabeled: Sequence[str]):
-        everything = [*records, *({"text": text} for text in unlabeled)]
-        min_df = 1 if len(everything) < SMALL_CORPUS else MIN_DF
-        self.features = TfidfFeatures(min_df, MAX_FEATURES).fit(everything)
-        tfidf = self.features.transform(everything)
-        dimensions = max(1, min(DIMENSIONS, min(tfidf.shape) - 1))
-        vectors = normalize(tfidf @ randomized_svd(tfidf, dimensions, n_iter=2, random_state=0)[2].T)
-        count = len(records)
-        total = vectors[:count].sum(0)
-        own = (vectors[:count] * normalize(total - vectors[:count])).sum(-1)  # similarity of each to all the others
-        similar = vectors[count:] @ normalize(total[None])[0] >= np.quantile(own, MIN_SIMILARITY_QUANTILE)
-        self.num_dropped = int((~similar).sum())
-        self.labeled: tuple[csr_matrix, np.ndarray] = (tfidf[:count], vectors[:count])
-        self.unlabeled: tuple[csr_matrix, np.ndarray] = (tfidf[count:][similar], vectors[count:][similar])
-
-    def fit(self, y: np.ndarray, rows: np.ndarray, class_weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Self-train on the labels `y` of the labeled `rows`; return weights (features, labels) and bias (labels,)."""
-        (tfidf, vectors), (more_tfidf, more_vectors), num_labels = self.labeled, self.unlabeled, len(class_weight)
-        teacher = _logistic(TEACHER_C, class_weight).fit(vectors[rows], y)
-        counts = np.bincount(y, minlength=num_labels)
-        soft_labels = _match_prior(_logits(teacher, more_vectors, num_labels), (counts + 1) / (counts + 1).sum())
-        weight = max(1.0, LABELED_SHARE * len(soft_labels) / len(rows))
-        student = Ridge(alpha=STUDENT_ALPHA, solver="sparse_cg").fit(
-            vstack([tfidf[rows], more_tfidf]),
-            np.concatenate([np.eye(num_labels)[y], soft_labels]),
-            sample_weight=np.concatenate([weight * class_weight[y], soft_labels @ class_weight]),
-        )
-        return student.coef_.T, student.intercept_
-
-
-def self_train(task_state: dict[str, Any], train: Records, unlabeled: Sequence[str]) -> SelfTraining:
-    """Train on labeled records and unlabeled texts. The target is a single label, and the records are texts, not pairs."""
+    `hidden`: hidden states (N, D) of the labeled texts and of the first unlabeled ones. `prior`: share of each label, if the labeled
+    records are not to define it.
+    """
     target_type, records = SingleLabel(task_state), list(train)
-    y = encode_targets(target_type, records)
+    y = encode_targets(target_type, records).astype(int)  # float if there are no records
     class_weight = np.array(target_type.weights or [1.0] * len(target_type.labels))
     if len(unlabeled) < len(records):
         return SelfTraining(None, f"no self-training: fewer unlabeled texts ({len(unlabeled):,}) than labeled ones")
-    texts = _Texts(records, unlabeled)
-    used = len(unlabeled) - texts.num_dropped
-    note = f"self-training on {used:,} unlabeled texts"
-    if texts.num_dropped:
-        note += f"; {texts.num_dropped:,} are unlike the labeled ones and left out"
+    views = Views(records, unlabeled, hidden)
+    used = len(views.used)
+    notes = [f"self-training on {used:,} unlabeled texts"]
+    if views.num_dropped:
+        notes.append(f"{views.num_dropped:,} are unlike the labeled ones and left out")
     if used < len(records):
         return SelfTraining(None, f"no self-training: only {used:,} unlabeled texts are similar to the labeled ones")
-    gain, error = _gain(target_type.metric, texts, records, y, class_weight)
-    if gain <= -error:
-        result = f"{gain:+.1%} ± {error:.1%} {target_type.metric.replace('_', ' ')}"
-        return SelfTraining(None, f"no self-training: {result} in cross-validation on the labeled records")
-    weights, bias = texts.fit(y, np.arange(len(y)), class_weight)
-    logits = np.asarray(texts.labeled[0] @ weights + bias)
-    scale = fit_temperature(logits, y)
+    from_words = None
+    if words:
+        texts = [unlabeled[n] for n in views.used.tolist()]
+        found = label_by_words({name: words.get(name, ()) for name in target_type.labels}, texts)
+        from_words = views.predict_from_words(found, len(class_weight))
+        notes.append(found.note)
+    gate = Gate(target_type, views, records, y, class_weight)
+    if gate.rejects:
+        return SelfTraining(
+            None,
+            f"no self-training: {gate.result} in cross-validation on the labeled records",
+            views=views,
+            out_of_fold_alone=gate.alone,
+        )
+    weights, bias, soft_labels = fit(views, y, np.arange(len(y)), class_weight, from_words, prior)
+    model = LinearModel(views.features, *_scaled(views, weights, bias, y))
+    return SelfTraining(model, "; ".join(notes), views.used, soft_labels, views, gate.together, gate.alone)
+
+
+def fit(
+    views: Views,
+    y: np.ndarray,
+    rows: np.ndarray,
+    class_weight: np.ndarray,
+    from_words: np.ndarray | None = None,
+    prior: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Self-train on the labels `y` of the labeled `rows`; return weights (features, labels), bias (labels,) and soft labels."""
+    predictions = [] if from_words is None else [from_words]
+    if len(set(y.tolist())) > 1:
+        predictions.append(views.predict_from_labels(y, rows, class_weight))
+    counts = np.bincount(y, minlength=len(class_weight))
+    if prior is None:
+        prior = (counts + 1) / (counts + 1).sum()
+    logits = sum(predictions) / len(predictions) ** 0.5
+    return views.distill(logits, y, rows, class_weight, prior)
+
+
+def _scaled(views: Views, weights: np.ndarray, bias: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale weights and bias so that the logits are calibrated on the labeled records, or have a standard deviation of 1."""
+    logits = np.asarray(views.tfidf[: len(y) or None] @ weights + bias)
+    scale = fit_temperature(logits, y) if len(y) else 1.0
     scale = scale if scale != 1.0 else float(logits.std()) or 1.0
-    return SelfTraining(LinearModel(texts.features, weights / scale, bias / scale), note)
+    return weights / scale, bias / scale
 
 
-def _gain(
-    metric: str, texts: _Texts, records: Sequence[Record], y: np.ndarray, class_weight: np.ndarray
-) -> tuple[float, float]:
-    """Return the cross-validated metric of self-training minus that of the labels alone, and its standard error.
+class Gate:
+    """Cross-validation on the labeled records: self-training against the labels alone."""
 
-    With few labels, the gain cannot be measured and is infinite.
-    """
-    if len(y) < MIN_RECORDS_FOR_GATE or not can_split(y):
-        return np.inf, 0.0
-    alone = np.zeros((len(CS), len(y)), int)  # predictions for each regularization
-    together = np.zeros(len(y), int)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
-        for fit_rows, test_rows in StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=0).split(y, y):
-            features = TfidfFeatures(min_df_of(len(fit_rows))).fit([records[n] for n in fit_rows])
-            rows, held_out = (features.transform([records[n] for n in part]) for part in (fit_rows, test_rows))
-            for n, C in enumerate(CS):
-                alone[n, test_rows] = _logistic(C, class_weight).fit(rows, y[fit_rows]).predict(held_out)
-            weights, bias = texts.fit(y[fit_rows], fit_rows, class_weight)
-            together[test_rows] = np.asarray(texts.labeled[0][test_rows] @ weights + bias).argmax(-1)
-    score = partial(f1_score, y, average="macro") if metric == "macro_f1" else partial(accuracy_score, y)
-    best = max(alone, key=score)
-    differences = (together == y).astype(float) - (best == y)
-    return float(score(together) - score(best)), float(differences.std() / len(y) ** 0.5)
+    def __init__(
+        self, target_type: SingleLabel, views: Views, records: Sequence[Record], y: np.ndarray, class_weight: np.ndarray
+    ):
+        self.metric, self.y = target_type.metric, y
+        self.alone: np.ndarray | None = None  # (N, labels) logits of the labels alone
+        self.together: np.ndarray | None = None  # of self-training
+        if len(y) >= MIN_RECORDS_FOR_GATE and can_split(y):
+            self._cross_validate(views, records, class_weight)
 
+    def _cross_validate(self, views: Views, records: Sequence[Record], class_weight: np.ndarray) -> None:
+        y, num_labels, views = self.y, len(class_weight), views.first(MAX_TEXTS_FOR_GATE)
+        alone = np.zeros((len(CS), len(y), num_labels))  # logits for each regularization
+        self.together = np.zeros((len(y), num_labels))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a label has fewer records than there are folds
+            for fit_rows, test_rows in StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=0).split(y, y):
+                features = TfidfFeatures(min_df_of(len(fit_rows))).fit([records[n] for n in fit_rows])
+                rows, held_out = (features.transform([records[n] for n in part]) for part in (fit_rows, test_rows))
+                for n, C in enumerate(CS):
+                    model = logistic(C, class_weight).fit(rows, y[fit_rows])
+                    alone[n, test_rows] = decision_logits(model, held_out, num_labels)
+                weights, bias, _ = fit(views, y[fit_rows], fit_rows, class_weight)
+                self.together[test_rows] = np.asarray(views.tfidf[test_rows] @ weights + bias)
+        self.alone = max(alone, key=self._score)
 
-def _logistic(C: float, class_weight: np.ndarray) -> LogisticRegression:
-    return LogisticRegression(C=C, max_iter=1000, class_weight=dict(enumerate(class_weight)))
+    def _score(self, logits: np.ndarray) -> float:
+        predicted = logits.argmax(-1)
+        score = partial(f1_score, average="macro") if self.metric == "macro_f1" else accuracy_score
+        return float(score(self.y, predicted))
 
+    @property
+    def gain(self) -> tuple[float, float]:
+        """The metric of self-training minus that of the labels alone, and its standard error; infinite if it cannot be measured."""
+        if self.alone is None or self.together is None:
+            return np.inf, 0.0
+        differences = (self.together.argmax(-1) == self.y).astype(float) - (self.alone.argmax(-1) == self.y)
+        return self._score(self.together) - self._score(self.alone), float(differences.std() / len(self.y) ** 0.5)
 
-def _logits(model: LogisticRegression, vectors: np.ndarray, num_labels: int) -> np.ndarray:
-    """Return (N, labels), standardized."""
-    scores = model.decision_function(vectors)
-    if scores.ndim == 1:
-        scores = np.stack([-scores / 2, scores / 2], -1)
-    logits = np.full((len(vectors), num_labels), scores.min())
-    logits[:, model.classes_] = scores
-    return (logits - logits.mean(-1, keepdims=True)) / (scores.std() or 1.0)
+    @property
+    def rejects(self) -> bool:
+        gain, error = self.gain
+        return gain < 0 and gain <= -error
 
-
-def _match_prior(logits: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return probabilities (N, labels) whose mean over the texts is `prior`.
-
-    >>> _match_prior(np.array([[0.0, 1.0], [0.0, 2.0]]), np.array([0.5, 0.5])).mean(0).round(3).tolist()
-    [0.5, 0.5]
-    """
-    bias = np.zeros(len(prior))
-    for _ in range(50):
-        probabilities = np.exp(log_softmax(SHARPNESS * logits + bias))
-        bias += np.log(prior / probabilities.mean(0))
-    return probabilities
+    @property
+    def result(self) -> str:
+        gain, error = self.gain
+        return f"{gain:+.1%} ± {error:.1%} {self.metric.replace('_', ' ')}"

@@ -30,6 +30,7 @@ SPEC = TaskSpec(
     },
     baseline="unmask.tasks.classify.baseline:baseline",
     blend="unmask.tasks.classify.blend:LinearBlend",
+    learner="unmask.tasks.classify.learner:Learner",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
     training=Training(equal_record_weights=True, token_masking=True, aux_mlm=True, augmentable_fields=("text", "pair")),
 )

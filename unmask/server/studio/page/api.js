@@ -11,6 +11,8 @@ export class Problem extends Error {
   }
 }
 
+export const server = { start: "unmask studio runs/" }; // the command that starts it
+
 export const get = (path, values = {}) => send(`studio/${path}?${new URLSearchParams(values)}`, {});
 
 export const post = (path, body) =>
@@ -25,7 +27,7 @@ async function send(path, options) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Problem({ message: t("server.gone"), gone: true, hint: "unmask studio runs/" });
+    throw new Problem({ message: t("server.gone"), gone: true, hint: server.start });
   }
   const found = await response.json().catch(() => ({}));
   const warning = response.headers.get("x-unmask-warning");

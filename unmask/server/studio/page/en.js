@@ -182,5 +182,26 @@ export default {
   "curves.grad": "Gradient norm",
   "curves.speed": "Tokens per second",
   "curves.step": "step",
-  "curves.none": "Nothing has been logged yet."
+  "curves.none": "Nothing has been logged yet.",
+
+  "label.title": "Label {file}",
+  "label.progress": "{labeled} of {total} labeled",
+  "label.position": "Text {number} of {total}",
+  "label.choose": "Labels",
+  "label.suggested": "suggested",
+  "label.enter": "Enter",
+  "label.other": "Label in the file: {label}",
+  "label.search": "Search labels",
+  "label.nothing": "No label contains these characters.",
+  "label.back": "Back",
+  "label.skip": "Skip",
+  "label.clear": "Clear label",
+  "label.space": "Space",
+  "label.saved": "Saved: {label}",
+  "label.cleared": "The label is removed.",
+  "label.done": "All {total} texts are labeled",
+  "label.left": "{labeled} of {total} texts are labeled",
+  "label.next": "Stop the server with Ctrl-C, then continue with:",
+  "label.skipped": "{count} texts have no label; unmask finetune needs one in every row.",
+  "label.again": "Label the skipped texts"
 };

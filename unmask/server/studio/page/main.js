@@ -2,8 +2,9 @@
 
 import { get, errorBox } from "./api.js";
 import { el, select } from "./dom.js";
+import { applyTheme, brand, setDocumentLanguage, switches } from "./frame.js";
 import { chosen, store, stored } from "./memory.js";
-import { language, setLanguage, t } from "./texts.js";
+import { t } from "./texts.js";
 import * as fill from "./fill.js";
 import * as look from "./look.js";
 import * as meaning from "./meaning.js";
@@ -12,7 +13,6 @@ import * as runs from "./runs.js";
 
 const VIEWS = { fill, look, meaning, task, runs };
 const TWO_MODEL_VIEWS = ["fill", "task"]; // views that can show two models
-const THEMES = ["auto", "light", "dark"];
 
 let models = [];
 let leave = () => {};
@@ -32,7 +32,7 @@ function currentView() {
 function show() {
   const { name, rest } = currentView();
   leave();
-  document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
+  setDocumentLanguage();
   document.title = `${t(`nav.${name}`)} · unmask`;
   document.getElementById("skip").textContent = t("skip");
   document.getElementById("top").replaceChildren(...header(name));
@@ -65,9 +65,9 @@ function header(current) {
     el("a", { href: `#${name}`, "aria-current": name === current ? "page" : null }, t(`nav.${name}`)),
   );
   return [
-    el("a", { class: "brand", href: "#", "aria-label": "unmask" }, "un", el("b", {}, "mask")),
+    brand(),
     el("nav", { "aria-label": t("nav.label") }, ...links),
-    el("div", { class: "tools" }, ...(current === "runs" ? [] : pickers(current)), ...switches()),
+    el("div", { class: "tools" }, ...(current === "runs" ? [] : pickers(current)), ...switches(show)),
   ];
 }
 
@@ -83,46 +83,6 @@ function pickers(current) {
   if (!TWO_MODEL_VIEWS.includes(current)) return [first];
   const none = [["", t("models.alone")], ...options];
   return [first, select(none, chosen.second, choose("second"), { "aria-label": t("models.second"), id: "second" })];
-}
-
-function switches() {
-  const theme = stored("theme", "auto");
-  const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-  const other = language() === "en" ? "zh" : "en";
-  const again = (id) => {
-    show();
-    document.getElementById(id)?.focus();
-  };
-  return [
-    el(
-      "button",
-      {
-        class: "quiet",
-        id: "language",
-        lang: other === "zh" ? "zh-CN" : "en",
-        "aria-label": t("switch.language"),
-        on: { click: () => (setLanguage(other), again("language")) },
-      },
-      other === "zh" ? "中文" : "EN",
-    ),
-    el(
-      "button",
-      {
-        class: "quiet",
-        id: "theme",
-        title: t(`theme.${theme}`),
-        "aria-label": t("switch.theme", { now: t(`theme.${theme}`) }),
-        on: { click: () => (store("theme", next), applyTheme(), again("theme")) },
-      },
-      { auto: "◐", light: "○", dark: "●" }[theme],
-    ),
-  ];
-}
-
-function applyTheme() {
-  const theme = stored("theme", "auto");
-  if (theme === "auto") document.documentElement.removeAttribute("data-theme");
-  else document.documentElement.dataset.theme = theme;
 }
 
 async function start() {

@@ -182,5 +182,26 @@ export default {
   "curves.grad": "梯度范数",
   "curves.speed": "每秒 token 数",
   "curves.step": "步",
-  "curves.none": "尚无日志。"
+  "curves.none": "尚无日志。",
+
+  "label.title": "标注 {file}",
+  "label.progress": "已标注 {labeled} / {total}",
+  "label.position": "第 {number} 条，共 {total} 条",
+  "label.choose": "标签",
+  "label.suggested": "建议",
+  "label.enter": "回车",
+  "label.other": "文件中的标签：{label}",
+  "label.search": "搜索标签",
+  "label.nothing": "没有匹配的标签。",
+  "label.back": "上一条",
+  "label.skip": "跳过",
+  "label.clear": "清除标签",
+  "label.space": "空格",
+  "label.saved": "已保存：{label}",
+  "label.cleared": "标签已清除。",
+  "label.done": "{total} 条文本已全部标注",
+  "label.left": "已标注 {labeled} 条，共 {total} 条",
+  "label.next": "按 Ctrl-C 停止服务器，然后运行：",
+  "label.skipped": "还有 {count} 条文本未标注；unmask finetune 要求每一行都有标签。",
+  "label.again": "标注跳过的文本"
 };
