@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from few_labels import DATASETS
+from few_labels.datasets import DATASETS
 from scipy.stats import t as student_t
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
@@ -99,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     results: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {}
     for name in args.datasets.split(","):
-        pool, test = DATASETS[name](args.data, 7)
+        pool, test = DATASETS[name].load(args.data)
         random.Random(0).shuffle(pool)
         pool, test = pool[: args.pool], test[: args.test]
         key = f"{name}, {len(pool):,} texts{', self-training' if args.self_train else ''}"

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from few_labels import DATASETS
+from few_labels.datasets import DATASETS
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the results of every draw to this JSON file")
     args = parser.parse_args()
-    pool, test = DATASETS[args.dataset](args.data, 7)
+    pool, test = DATASETS[args.dataset].load(args.data)
     results = {"labels": wrong_labels, "curve": curves}[args.what](Texts(pool[:MAX_POOL], test), args.draws)
     if args.out:
         args.out.write_text(json.dumps(results, indent=1) + "\n")

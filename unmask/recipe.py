@@ -47,7 +47,11 @@ class Recipe(Section):
 
     seed: int = setting(0, "Random seed.", (*TRAINING, "show-batch", "learn"), panel="Optimization")
     preset: str = setting(
-        "modernbert-mini", "Architecture and size; `unmask presets` lists them.", ("pretrain",), metavar="NAME"
+        "modernbert-mini",
+        "Architecture and size; `unmask presets` lists them.",
+        ("pretrain",),
+        shown="modernbert-mini; modernbert-tiny with --minutes up to 10",
+        metavar="NAME",
     )
     model: dict[str, Any] = setting({}, "Overrides of the preset's architecture, e.g. {layers: 6}.")
     init_from: str = setting(

@@ -282,8 +282,10 @@ class TrainRecipe(Section):
         shown="pretrain 5e-3 with muon, else 1e-3; finetune by hidden size",
     )
     muon_lr: Positive = setting(0.02, "Learning rate of Muon.")
-    layerwise_lr_decay: PositiveFraction = setting(
-        1.0, "Factor by which the learning rate decreases from each layer to the one below it."
+    layerwise_lr_decay: Fraction = setting(
+        1.0,
+        "Factor by which the learning rate decreases from each layer to the one below it. 0: by the initial model.",
+        shown="finetune 0.9, or 0.5 after little pre-training",
     )
     weight_decay: NotNegative = setting(0.01, "Decoupled weight decay.")
     betas: tuple[BelowOne, BelowOne] = setting((0.9, 0.98), "Betas of AdamW.")

@@ -144,7 +144,11 @@ class TaskRecipe(Section):
         "Texts over the maximum length: split into windows, truncate, or raise an error.",
         (*TUNING, "predict"),
     )
-    token_mask_rate: BelowOne = setting(0.0, "Fraction of input tokens masked during training, as regularization.")
+    token_mask_rate: BelowOne | None = setting(
+        None,
+        "Fraction of input tokens masked during training, as regularization.",
+        shown="0, or 0.2 after little pre-training",
+    )
     pooling: Literal["auto", "mean", "cls"] = setting(
         "auto", "Pooling of the hidden states.", ("finetune",), panel="Model", shown="the model's"
     )

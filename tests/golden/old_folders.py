@@ -79,6 +79,7 @@ def recipe_plans() -> Any:
     for plan in (pretraining, task):
         for name, default in NEW_FIELDS.items():
             assert plan["recipe"]["task"].pop(name) == default
+        plan["recipe"]["task"]["token_mask_rate"] = plan["recipe"]["task"]["token_mask_rate"] or 0.0  # null: auto
     keys = ("recipe", "architecture", "parameters", "steps", "tokens")
     return to_json([{key: plan[key] for key in keys if key in plan} for plan in (pretraining, task)])
 

@@ -228,6 +228,15 @@ def run_pretraining(name: str, overrides: list[str], **keywords: Any) -> None:
         overrides=[*TEXT, *overrides],
         **keywords,
     )
+    forget_pretraining(Path(name))
+
+
+def forget_pretraining(run: Path) -> None:
+    """Remove the number of tokens from the model: the recordings are older than the defaults of fine-tuning that read it."""
+    for file in run.glob("model/**/config.json"):
+        config = json.loads(file.read_text("utf-8"))
+        config.pop("unmask_pretrained_tokens", None)
+        file.write_text(json.dumps(config, indent=2, sort_keys=True), "utf-8")
 
 
 def run_finetuning(name: str, model: str, file: str, overrides: list[str] | None = None, **keywords: Any) -> None:

@@ -29,7 +29,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 MAY_BE_ZERO = (
     "segments", "local_window", "init_cutoff", "head_size", "intermediate", "decoder_layers", "position_offset",
-    "embedding",
+    "embedding", "pretrained_tokens",
 )  # fmt: skip
 
 
@@ -95,6 +95,7 @@ class ModelConfig:
     logit_position: str = "same"  # logits that predict a token: at its position, or next = one before it (clm, hybrid)
     labels: tuple[str, ...] = ()  # class names of the "classify" and "tag" heads, in order
     problem: str = ""  # `problem_type` of transformers, for a "classify" head; empty = not set
+    pretrained_tokens: int = 0  # that `unmask pretrain` trained it on, since random weights; 0 = unknown
     generator: float = 0.25  # size of the "generator" head (ELECTRA) as a fraction of this model
 
     pad_id: int | None = 0  # its input embedding gets no gradient

@@ -41,6 +41,7 @@ RULES: dict[str, Rule] = {
     "unmask_predicts": STRING,
     "unmask_logit_position": STRING,
     "unmask_labels": list_of(STRING),
+    "unmask_pretrained_tokens": COUNT,
     "pad_token_id": or_null(COUNT),
     "max_position_embeddings": POSITIVE,
     "type_vocab_size": COUNT,
@@ -95,6 +96,7 @@ def _parse_config(raw: dict[str, Any], family: Family, file: str | Path) -> Mode
         values["logit_position"] = {"here": "same"}.get(old, old)
     if "unmask_logit_position" in raw:
         values["logit_position"] = raw["unmask_logit_position"]
+    values["pretrained_tokens"] = raw.get("unmask_pretrained_tokens", 0)
     if "unmask_labels" in raw:
         values["labels"] = tuple(raw["unmask_labels"])
     elif any(HEADS[head].labeled for head in family.architectures.get(declared(raw), ())):
@@ -130,6 +132,8 @@ def write_config(config: ModelConfig, architecture: str = "", heads: Iterable[st
     values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
     if config.logit_position != "same":  # not a key of transformers, which always reads logits at the mask
         values["unmask_logit_position"] = config.logit_position
+    if config.pretrained_tokens:
+        values["unmask_pretrained_tokens"] = config.pretrained_tokens
     labeled = [HEADS[head].reads for head in family.architectures.get(architecture, ()) if HEADS[head].labeled]
     if config.problem and "row" in labeled:
         values["problem_type"] = config.problem

@@ -19,6 +19,8 @@ from unmask.settings import Setting, deep_merge, nested, settings_of
 Texts = str | Path | Sequence[str | Path]
 Corpora = Texts | None
 AnyRecipe = str | Path | Recipe | dict[str, Any] | None
+# With few minutes, two layers reach a lower loss than four, because they see about twice as many tokens (docs/log.md).
+SHORT_MINUTES, SHORT_PRESET = 10, "modernbert-tiny"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -81,6 +83,8 @@ def make_recipe(
             hint="remove one of them",
         )
     built = Recipe.build(values, [overrides] if isinstance(overrides, str) else list(overrides))
+    if "preset" not in built.model_fields_set and 0 < (built.train.minutes or 0) <= SHORT_MINUTES:
+        built = built.changed(preset=SHORT_PRESET)
     teacher = model_in(built.distill.teacher)
     return pin_revisions(built.changed(init_from=model_in(built.init_from), distill={"teacher": teacher}))
 

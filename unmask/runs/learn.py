@@ -242,17 +242,18 @@ def _commands(job: LearnJob, run: Run, labels: Sequence[str], decision: dict[str
     if "to_label" in decision:
         file = run.path / TO_LABEL
         commands.append(f"{command('unmask label', file)} --labels {quote(','.join(labels))}")
-        options = [f"{flag} {quote(value)}" for flag, values in _options(job.recipe).items() for value in values]
+        model = job.recipe.init_from or str(run.path / PRETRAIN)
+        options = [f"{flag} {quote(value)}" for flag, values in _options(job.recipe, model).items() for value in values]
         commands.append(" ".join([command("unmask learn", *map(Path, task.train), file), *options]))
     commands.append(command("unmask predict", run.path, "FILE"))
     return commands
 
 
-def _options(recipe: Recipe) -> dict[str, list[str]]:
+def _options(recipe: Recipe, model: str) -> dict[str, list[str]]:
     task = recipe.task
     options = {"--text": task.unlabeled, "--words": task.words, "--check": task.dev, "--test": task.test}
     return options | {
         "--column": [f"{name}={column}" for name, column in task.columns.items()],
-        "--from": [recipe.init_from] if recipe.init_from else [],
+        "--from": [model],
         "--minutes": [f"{recipe.train.minutes:g}"] if recipe.train.minutes else [],
     }

@@ -21,9 +21,6 @@ TRAINING_COST = 4.0  # of a text in fine-tuning, in forward passes
 MAX_HIDDEN = 20_000
 MAX_SOFT_LABELS = 20_000
 EPOCHS, SOFT_EPOCHS = 3, 1
-# Settings for models that are pre-trained here: small, so they need a high learning rate; lower layers change less.
-SMALL_MODEL = {"optimizer": "adamw", "lr": 0.001, "layerwise_lr_decay": 0.5, "betas": [0.9, 0.98]}
-TOKEN_MASK_RATE, LENGTH = 0.2, 256
 
 
 @dataclass
@@ -84,12 +81,7 @@ class LearnPlan:
         """
         recipe, given = self.recipe, self.recipe.task.model_dump(exclude_unset=True)
         task = {k: v for k, v in given.items() if k not in ("train", "dev", "test", "unlabeled", "words")}
-        spec, train = TASKS[self.data.spec.name].SPEC, {"num_evals": 1, **_hardware(recipe)}
-        if not recipe.init_from:
-            train |= SMALL_MODEL
-            task |= {"max_length": LENGTH}
-            if spec.learner:
-                task |= {"token_mask_rate": TOKEN_MASK_RATE, "pooling": "mean"}
+        train = {"num_evals": 1, **_hardware(recipe)}
         if labels:
             paths = {name: str(folder / f"{name}.jsonl") for name in ("train", "dev", "test")}
             files = {name: [path] for name, path in paths.items() if Path(path).stat().st_size}

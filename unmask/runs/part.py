@@ -27,6 +27,7 @@ from unmask.registry import TASKS
 from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.data import Cache, read_cached
+from unmask.runs.start_model import resolve_task, resolve_train, scratch_learning_rate
 from unmask.settings import deep_merge
 from unmask.tasks import aux_mlm, blend, on_model, teacher
 from unmask.tasks import folder as task_folder
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
 MIN_RECORDS_FOR_DEV_SPLIT = 20  # smaller training files are not split
-SCRATCH_LR_FACTOR = 5  # times the default learning rate, for a model without pre-training, which has nothing to forget
 NUM_TIMED_RECORDS = 16  # dev records that are predicted to measure the time of a prediction
 SMALL_DATASET_SIZE = 2000  # with fewer records, `train.small_data_batch_size` applies
 
@@ -108,20 +108,6 @@ def dev_split_notes(spec: RecordSpec, sets: RecordSets) -> list[str]:
     return notes
 
 
-def default_learning_rate(hidden: int, frozen: bool) -> float:
-    """Return a learning rate for a model of hidden size `hidden`: 5e-5 for BERT-base, more for smaller models.
-
-    >>> f"{default_learning_rate(768, False):.0e} {default_learning_rate(384, False):.0e} {default_learning_rate(768, True):.0e}"
-    '5e-05 1e-04 1e-03'
-    """
-    return 1e-3 if frozen else 5e-5 * 768 / hidden
-
-
-def scratch_learning_rate(recipe: Recipe, hidden: int) -> float:
-    """Return the learning rate of the same model without pre-training: the given one, or a higher default."""
-    return recipe.task.baseline_lr or recipe.train.lr or SCRATCH_LR_FACTOR * default_learning_rate(hidden, frozen=False)
-
-
 def prepare(
     recipe: Recipe,
     weights: str | Path | None = None,
@@ -172,14 +158,14 @@ def prepare(
 def resolve_settings(recipe: Recipe, config: ModelConfig, task_class: type[Task], sets: RecordSets) -> Recipe:
     """Return the recipe with the settings that depend on the model and the files."""
     training = task_class.SPEC.training
-    lr = recipe.train.lr or default_learning_rate(config.hidden, frozen=recipe.task.freeze == "encoder")
     max_dev_records = recipe.train.max_eval_examples or training.max_dev_records
-    train = recipe.train.model_copy(update={"lr": lr, "max_eval_examples": max_dev_records, "small_data_batch_size": 0})
+    train = resolve_train(recipe.train, config, frozen=recipe.task.freeze == "encoder")
+    train = train.model_copy(update={"max_eval_examples": max_dev_records, "small_data_batch_size": 0})
     is_small = len(sets.train) < SMALL_DATASET_SIZE
     if recipe.train.small_data_batch_size and is_small and not training.in_batch_negatives:
         train.batch_size = min(train.batch_size, recipe.train.small_data_batch_size)
     resolved = {"name": task_class.name, "baseline_lr": scratch_learning_rate(recipe, config.hidden)}
-    task = (sets.settings or recipe.task).model_copy(update=resolved)
+    task = resolve_task(sets.settings or recipe.task, config, task_class.SPEC).model_copy(update=resolved)
     return recipe.model_copy(update={"train": train, "task": task})
 
 

@@ -11,7 +11,7 @@ import torch
 
 from unmask.errors import UserError
 from unmask.hub import without_revision
-from unmask.model.config import with_tokenizer
+from unmask.model.config import change, with_tokenizer
 from unmask.recipe import Recipe, TrainRecipe
 from unmask.runs import setup as pretrain_setup
 from unmask.runs.budget import Workload, timing_recipe
@@ -105,6 +105,9 @@ class Pretrain(TrainingKind[PretrainJob]):
     def finish(self, job: PretrainJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
         from unmask.inference.predictor import load
 
+        model = job.setup.model
+        if (tokens := model.config.pretrained_tokens) or not job.recipe.init_from:
+            model.config = change(model.config, pretrained_tokens=tokens + state.tokens)
         checkpoint.write_folder(run.model, job.setup.save)
         predictor = load(run.model)
         fills = predictor.example_fills(job.setup.store, count=6) if "mlm" in predictor.heads else []

@@ -145,7 +145,7 @@ class Tune(Loop[TuneJob]):
             raise UserError(
                 "unmask tune needs a dev set to compare trials", hint="give --dev FILE, or more records in --train"
             )
-        ranges = search_space(part.recipe, self.params)
+        ranges = search_space(part.recipe.changed(task={"pooling": recipe.task.pooling}), self.params)
         first = default_values(part, ranges)
         options = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": first}
         return TuneJob(part.recipe, part.task.name, {"tune.json": options}, options=options)

@@ -31,7 +31,7 @@ class TaskObjective(Objective):
     def corrupt(self, example: Example, rng: np.random.Generator, step_config: StepConfig) -> Example:
         training, settings = self.task.SPEC.training, self.task.settings
         if training.token_masking:
-            example = mask_tokens(example, self.tokenizer, settings.token_mask_rate, rng)
+            example = mask_tokens(example, self.tokenizer, settings.token_mask_rate or 0.0, rng)
         if training.sampling_setting:
             example = sample_more(example, getattr(getattr(settings, self.task.name), training.sampling_setting), rng)
         return example

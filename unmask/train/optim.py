@@ -117,7 +117,7 @@ class Optimizers:
         parts = matrix_parts(model)
         self.all: list[torch.optim.Optimizer] = OPTIMIZERS[settings.optimizer](
             [
-                TrainedParameter(n, p, settings.layerwise_lr_decay ** layer_depth(n, model), parts.get(n, 0))
+                TrainedParameter(n, p, (settings.layerwise_lr_decay or 1.0) ** layer_depth(n, model), parts.get(n, 0))
                 for n, p in trained.items()
             ],
             settings,
