@@ -224,6 +224,8 @@ def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> 
     keys = FAMILIES[config.family].fields
     for field in fields(config):
         value = getattr(config, field.name)
+        if field.name == "pretrained_tokens":  # not a size
+            continue
         is_depth = field.name.endswith("layers")
         limit = max(MAX_UNUSED_LAYERS, len(tensors)) if is_depth else max(MAX_UNUSED_SIZE, largest)
         if isinstance(value, int) and value > limit:

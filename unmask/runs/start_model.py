@@ -58,9 +58,10 @@ def resolve_task(task: TaskRecipe, config: ModelConfig, spec: TaskSpec) -> TaskR
     """Return the settings with pooling and mask rate chosen, if they are auto and the model had little pre-training."""
     little = has_little_pretraining(config)
     changes: dict[str, object] = {}
-    if task.token_mask_rate is None and little and spec.training.token_masking:
+    reads_rows = spec.training.pooling == "head"  # other tasks read tokens, and were not compared
+    if task.token_mask_rate is None and little and reads_rows and spec.training.token_masking:
         changes["token_mask_rate"] = LITTLE_MASK_RATE
-    can_pool = spec.training.pooling == "head" and "pooling" in FAMILIES[config.family].fields
+    can_pool = reads_rows and "pooling" in FAMILIES[config.family].fields
     if task.pooling == "auto" and little and can_pool:
         changes["pooling"] = "mean"
     return task.model_copy(update=changes)
