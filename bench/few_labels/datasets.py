@@ -32,9 +32,9 @@ class Dataset:
     metric: str = "accuracy"  # or macro_f1, if labels are imbalanced
     language: str = "en"
 
-    def load(self, data: Path) -> Split:
+    def load(self, data: Path, limit: bool = True) -> Split:
         pool, test = self.read(data)
-        return pool[:MAX_POOL], test[:NUM_TEST]
+        return (pool[:MAX_POOL], test[:NUM_TEST]) if limit else (pool, test)
 
 
 def movie_reviews(source: str) -> Split:
