@@ -12,7 +12,7 @@ PEERS  := .venv-peers
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-quickstart: $(READY) ## movie reviews to a model and a classifier, in about 15 minutes
+quickstart: $(READY) ## movie reviews to a model and a classifier, in about 6 minutes
 	$(BIN)/unmask quickstart
 
 test: $(DEV) ## the test suite and the examples in docstrings, about 10 minutes on two cores

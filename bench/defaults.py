@@ -36,9 +36,10 @@ SMALL = ["train.lr=1e-3", "train.layerwise_lr_decay=0.5", "train.betas=[0.9, 0.9
 FINETUNE_ARMS = {
     "defaults": [],
     "low-lr": ["train.lr=1.5e-4", "train.layerwise_lr_decay=0.9", "task.token_mask_rate=0", "task.pooling=auto"],
-    "high-lr": SMALL,
+    "high-lr": [*SMALL, "task.token_mask_rate=0"],
     "high-lr-masked": [*SMALL, "task.token_mask_rate=0.2"],
     "highest-lr": [*SMALL, "train.lr=2e-3", "task.token_mask_rate=0.3", "train.epochs=5"],
+    "5-epochs": [*SMALL, "task.token_mask_rate=0.2", "train.epochs=5"],
     "blend": ["task.blend=linear"],
     "random": ["task.init=random", "train.lr=1e-3"],
 }
