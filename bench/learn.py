@@ -47,9 +47,11 @@ def write_data(args: argparse.Namespace) -> None:
     for name, records in (("pool", pool), ("test", test)):
         write_lines(args.run / f"{name}.jsonl", records)
     write_lines(args.run / "text.jsonl", ({"text": r["text"]} for r in pool))
-    words = LANGUAGES[DATASETS[args.dataset].language].words
-    flags = " ".join(f'--words "{label}: {" ".join(each)}"' for label, each in words.items())
-    write(f"unmask learn --text {args.run}/text.jsonl {flags} --test {args.run}/test.jsonl --minutes 30 --out {args.run}/words")
+    words = LANGUAGES[DATASETS[args.dataset].language].words.values()
+    flags = " ".join(f'--words "{label}: {" ".join(each)}"' for label, each in zip(("negative", "positive"), words))
+    write(
+        f"unmask learn --text {args.run}/text.jsonl {flags} --test {args.run}/test.jsonl --minutes 30 --out {args.run}/words"
+    )
 
 
 def load(args: argparse.Namespace) -> tuple[list[Any], list[Any], dict[str, np.ndarray]]:
@@ -87,9 +89,7 @@ def learn_row(
         files: dict[str, Any] = {"text": folder / "text.jsonl", "test": folder / "test.jsonl", "out": folder / "run"}
         model = (args.run / "words" / "pretrain").resolve()
         overrides = [f"train.threads={args.threads}"]
-        run = unmask.learn(
-            folder / "train.jsonl", init_from=model, minutes=args.minutes, overrides=overrides, **files
-        )
+        run = unmask.learn(folder / "train.jsonl", init_from=model, minutes=args.minutes, overrides=overrides, **files)
         return {row["name"]: row["score"] for row in run.results()["steps"]}
 
 
@@ -102,7 +102,11 @@ def compute(args: argparse.Namespace) -> None:
                 continue
             train, rest = draw_records(pool, labels, draw)
             start = time.monotonic()
-            scores = linear_row(train, rest, test, known) if args.command == "linear" else learn_row(train, rest, test, known, args)
+            scores = (
+                linear_row(train, rest, test, known)
+                if args.command == "linear"
+                else learn_row(train, rest, test, known, args)
+            )
             row = {"dataset": args.dataset, "kind": args.command, "labels": labels, "draw": draw, "scores": scores, "seconds": round(time.monotonic() - start)}  # fmt: skip
             with open(RESULTS, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

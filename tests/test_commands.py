@@ -40,7 +40,7 @@ ALONE = (
     "unmask config",
     "unmask env",
 )  # complete without an argument; other commands without arguments are only mentioned
-LONG = {"unmask quickstart": "15 minutes; tests/runs/test_quickstart.py runs it on few reviews"}
+LONG = {"unmask quickstart": "6 minutes; tests/runs/test_quickstart.py runs it on few reviews"}
 NAMES = {
     "MODEL": "runs/pretrain/bert-mini-1/model",
     "FOLDER": "runs/pretrain/bert-mini-1/model",

@@ -1,5 +1,6 @@
 """Python API, continued: commands that take text and labels to a classifier in one call."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,31 +55,45 @@ def dry_run_learn(
 
 
 def add_copies(run: "Run", console: Console | None = None) -> list[dict[str, Any]]:
-    """Export smaller copies of the model of a `learn` run (static, int8), and add their size, speed and score to its results and report."""
+    """Export smaller copies of the model of a `learn` run (static, int8), and add their size, speed and score to its results and report.
+
+    The model itself comes first. `loss` is what a copy loses of its score on the test records.
+    """
     from unmask import report
 
     console, results = console or Console(quiet=True), run.results()
     if "copies" in results:
         return results["copies"]
     test = run.path / "test.jsonl"
+    has_test = test.exists() and test.stat().st_size > 0
+    original: dict[str, Any] = {"name": "model", "path": str(run.model), "megabytes": _megabytes(run.model)}
+    score = results["steps"][-1]["score"] if has_test else 0.0
+    original |= {"score": score} if has_test else {}
     kinds: dict[str, dict[str, Any]] = {"static": {"format": "static", "data": run.path / "unlabeled.jsonl"}}
     kinds["int8"] = {"int8": True}
-    copies = []
+    copies: list[dict[str, Any]] = [original]
     for name, options in kinds.items():
+        shutil.rmtree(run.path / name, ignore_errors=True)  # of an interrupted export
         try:
             exported = export(run.model, out=run.path / name, console=console, **options)
         except UserError as error:
             console.warn(f"no {name} copy: {error.message}")
             continue
-        files = [path for path in (run.path / name).rglob("*") if path.is_file()]
-        row = {"name": name, "path": str(run.path / name), "megabytes": sum(p.stat().st_size for p in files) / 1e6}
-        row |= {"texts_per_second": exported["texts_per_second"]["copy"]} if "texts_per_second" in exported else {}
-        if test.exists() and test.stat().st_size:
+        row: dict[str, Any] = {"name": name, "path": str(run.path / name), "megabytes": _megabytes(run.path / name)}
+        if speed := exported.get("texts_per_second"):
+            row["texts_per_second"] = speed["copy"]
+            original["texts_per_second"] = speed["model"]
+        if has_test:
             row["score"] = evaluate(run.path / name, test)[results["metric"]]
+            row["loss"] = score - row["score"]
         copies.append(row)
     run.write_json("results.json", results | {"copies": copies})
     report.write(run)
     return copies
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
 def quickstart(

@@ -235,7 +235,7 @@ class TrainRecipe(Section):
 
     minutes: Positive | None = setting(
         None,
-        "Train for about this many minutes (converted to steps by a short benchmark).",
+        "Train for about this many minutes (converted to steps by a short benchmark). learn: minutes of all steps, 8 by default.",
         ("pretrain", "finetune", "learn"),
         panel="Budget (choose one)",
     )
@@ -279,7 +279,7 @@ class TrainRecipe(Section):
         0.0,
         "Learning rate; with Muon, that of the parameters that AdamW updates.",
         TRAINING,
-        shown="pretrain 5e-3 with muon, else 1e-3; finetune by hidden size",
+        shown="pretrain 5e-3 with muon, else 1e-3; finetune by hidden size, or 1e-3 after little pre-training",
     )
     muon_lr: Positive = setting(0.02, "Learning rate of Muon.")
     layerwise_lr_decay: Fraction = setting(

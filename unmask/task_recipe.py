@@ -150,7 +150,11 @@ class TaskRecipe(Section):
         shown="0, or 0.2 after little pre-training",
     )
     pooling: Literal["auto", "mean", "cls"] = setting(
-        "auto", "Pooling of the hidden states.", ("finetune",), panel="Model", shown="the model's"
+        "auto",
+        "Pooling of the hidden states.",
+        ("finetune",),
+        panel="Model",
+        shown="the model's, or mean after little pre-training",
     )
     init: Literal["pretrained", "random"] = setting(
         "pretrained", "random: use only architecture and tokenizer of the model; initialize the weights randomly."

@@ -139,7 +139,7 @@ def test_wrong_rows_are_left_out_of_a_table(tmp_path: Path) -> None:
     steps = [*STEPS, {"name": "failed", "score": None}, "x", {"score": float("nan")}]
     assert sentences({**RESULTS, "steps": steps}) == sentences(RESULTS)
     html = report.write(make(tmp_path / "run", {**RESULTS, "copies": [{"name": "static", "score": 0.5}]})).read_text()
-    assert "<td>static</td><td>50.0%</td><td>–</td><td>–</td><td></td>" in html.replace("\n", "")
+    assert "<td>static</td><td>50.0%</td><td>–</td><td>–</td><td>–</td><td></td>" in html.replace("\n", "")
 
 
 def test_user_text_is_escaped(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`unmask learn`: from labels, words and unlabeled text to a model folder, a report and the texts to label next."""
 
 import json
+import random
 import re
 import shlex
 import warnings
@@ -9,12 +10,12 @@ from typing import Any
 
 import pytest
 from near import gap
-from runs import learning, tiny
 from runs.learning import TOPICS, chinese_rows, data_files, read_csv, texts_of, topic_rows, word_flags
 from transformers import AutoModelForSequenceClassification
 from typer.testing import CliRunner, Result
 
 import unmask
+from runs import learning, tiny
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.train.run import Run
@@ -276,7 +277,7 @@ def test_other_targets_are_learned_without_self_training(kind: str, start: Path,
         is_sea = row["label"] == "sea"
         changes = {
             "several": {"label": ["wet", "blue"] if is_sea else ["blue"]},
-            "number": {"label": 4.5 + len(row["text"]) / 1000 if is_sea else 1.25},
+            "number": {"label": (4.5 if is_sea else 1.25) + random.Random(row["text"]).random()},
             "pair": {"pair": "seababa seabace", "label": "same" if is_sea else "other"},
             "tag": {},
         }
@@ -298,7 +299,7 @@ def test_other_targets_are_learned_without_self_training(kind: str, start: Path,
     again = unmask.evaluate(results["model"], files["test"])
     assert gap(again[results["metric"]], results["steps"][-1]["score"]) < 1e-6
     if kind != "tag":
-        assert results["steps"][-1]["score"] > 0.5
+        assert results["steps"][-1]["score"] > (0.3 if kind == "number" else 0.5)  # a rank correlation
 
 
 @pytest.mark.usefixtures("fast")
@@ -424,3 +425,62 @@ def test_existing_folder_is_kept(start: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "mine.txt").write_text("mine")
     assert cli(files["files"], "--from", start, "--out", tmp_path / "run").exit_code == 2
     assert (tmp_path / "run" / "mine.txt").read_text() == "mine"
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize("setting", ["train.lr=3", "train.epochs=77", "model.layers=9", "mlm.mask_rate=0.5"])
+def test_settings_that_are_not_used_are_rejected(setting: str, tmp_path: Path) -> None:
+    files = data_files(tmp_path)
+    with pytest.raises(UserError, match=f"chooses {setting.partition('=')[0]} itself"):
+        dry_run(files["files"], text=files["text"], overrides=[setting])
+
+
+def test_settings_that_are_used_are_accepted(tmp_path: Path) -> None:
+    files, settings = data_files(tmp_path), ["train.threads=1", "train.precision=fp32", "data.text_column=text"]
+    assert dry_run(files["files"], text=files["text"], minutes=3, overrides=settings)["minutes"] == 3
+
+
+@pytest.mark.usefixtures("fast")
+def test_texts_to_label_have_the_columns_of_the_labeled_file(start: Path, tmp_path: Path) -> None:
+    """The next command names these columns, and reads both files."""
+    files = data_files(tmp_path)
+    rows = [{"review": row["text"], "stars": row["label"]} for row in topic_rows(24, 1)]
+    own = learning.write_csv(tmp_path / "own.csv", rows)
+    run = unmask.learn(
+        own, text=files["text"], columns={"text": "review", "label": "stars"}, init_from=start, out=tmp_path / "run"
+    )
+    labels = read_csv(run.path / "to_label.csv")
+    assert list(labels[0]) == ["review", "stars", "suggested", "probability"]
+    label, again = (shlex.split(line) for line in run.results()["commands"][:2])
+    assert label[label.index("--text-column") + 1] == "review" and label[label.index("--label-column") + 1] == "stars"
+    assert shlex.split(label[label.index("--then") + 1]) == again
+    learning.write_csv(run.path / "to_label.csv", [row | {"stars": row["suggested"]} for row in labels])
+    assert json.loads(cli(*again[2:], "--dry-run", "--json").stdout)["counts"] == {"labeled": 74, "unlabeled": 150}
+
+
+def test_copies_are_listed_with_the_points_they_lose(start: Path, tmp_path: Path) -> None:
+    files = data_files(tmp_path)
+    result = cli(
+        files["files"],
+        "--text",
+        files["text"],
+        "--test",
+        files["test"],
+        "--from",
+        start,
+        "--copies",
+        "--out",
+        tmp_path / "run",
+    )
+    assert result.exit_code == 0, result.output
+    model, static, int8 = Run(tmp_path / "run").results()["copies"]
+    assert [row["name"] for row in (model, static, int8)] == ["model", "static", "int8"]
+    test = topic_rows(60, 9)
+    for row in (static, int8):
+        predicted = [p["label"] for p in unmask.load(row["path"]).predict(texts_of(test))]
+        accuracy = sum(a == each["label"] for a, each in zip(predicted, test)) / len(test)
+        assert gap(accuracy, row["score"]) < 1e-9 and gap(row["loss"], model["score"] - accuracy) < 1e-9
+    assert static["texts_per_second"] > model["texts_per_second"] and static["megabytes"] > 0
+    assert "points lost" in (tmp_path / "run" / "report.html").read_text("utf-8")

@@ -138,3 +138,27 @@ def test_equal_scores_in_cross_validation_keep_self_training() -> None:
     train = with_wrong_labels(topic_rows(120, 1), 0.05, 1000)
     trained = self_train(STATE, train, texts_of(topic_rows(300, 2)))
     assert trained.model is not None and trained.out_of_fold is not None and trained.out_of_fold_alone is not None
+
+
+# ------------------------------------------------------------------------------------------------- words and labels
+
+
+def words_for(topics: tuple[str, str]) -> dict[str, list[str]]:
+    """Return words of both topics for the labels TOPICS: swapped topics are wrong words."""
+    return {
+        label: [f"{topic}{a}{b}" for a in ("ba", "ce") for b in ("ba", "ce", "di")]
+        for label, topic in zip(TOPICS, topics)
+    }
+
+
+@pytest.mark.parametrize("num_labels", [24, 150])
+def test_wrong_words_are_not_used_if_labels_contradict_them(num_labels: int) -> None:
+    train, unlabeled, test = topic_rows(num_labels, 1), texts_of(topic_rows(400, 2)), topic_rows(400, 9)
+    without = self_train(STATE, train, unlabeled)
+    wrong, right = (
+        self_train(STATE, train, unlabeled, words=words_for(topics)) for topics in ((TOPICS[1], TOPICS[0]), TOPICS)
+    )
+    assert "the words are not used" in wrong.note and "the words are not used" not in right.note
+    assert wrong.model and right.model and without.model
+    assert accuracy(wrong.model, test) == accuracy(without.model, test)
+    assert accuracy(right.model, test) >= accuracy(without.model, test) - 0.02

@@ -41,6 +41,7 @@ def clean(results: Row) -> Row:
             "fitted": _rows(curve.get("fitted"), "labels", "score", "low", "high"),
             "level": curve["level"] if finite(curve.get("level")) else 0.8,
             "step": str(curve.get("step") or ""),
+            "metric": str(curve.get("metric") or results.get("metric") or "score"),
             "note": str(curve.get("note") or ""),
         },
         "to_label": {"file": str(to_label.get("file") or ""), "texts": texts},
@@ -132,6 +133,8 @@ def interval(r: Row, row: Row, name: str = "95% CI: ") -> str:
 
 def _more_labels(r: Row) -> str:
     curve, labeled = r["curve"], r["counts"].get("labeled")
+    own_metric = curve["metric"] != r["metric"]
+    r = r | {"metric": curve["metric"]}
     if not curve["predicted"]:
         return f"What more labels would give is not known: {curve['note']}." if curve["note"] else ""
     parts: list[str] = []
@@ -146,7 +149,8 @@ def _more_labels(r: Row) -> str:
     text = f"{text[0].upper()}{text[1:]}."
     if curve["step"] not in ("", final):  # the curve of the final model would take too long
         now = f", now about {score(r, curve['now'])}" if curve["now"] else ""
-        text += f" These are scores of {curve['step']}{now}."
+        name = words.spaced(curve["metric"]) if own_metric else "scores"
+        text += f" These are {'values of the ' + name if own_metric else name} of {curve['step']}{now}."
     return text
 
 
@@ -176,6 +180,8 @@ def summary_lines(results: Row) -> str:
     splits = {row.get("split") for row in r["steps"]}
     header = ["step", words.spaced(r["metric"]), "95% CI", *(["set"] if len(splits) > 1 else []), "time"]
     table = [header, *(_cells(r, row, len(splits) > 1) for row in r["steps"])]
+    if not any(row[-1] for row in table[1:]):
+        table = [row[:-1] for row in table]
     widths = [min(MAX_STEP_WIDTH, max(cell_len(row[n]) for row in table)) for n in range(len(header))]
     lines = ["  ".join(_fit(cell, width, n) for n, (cell, width) in enumerate(zip(row, widths))) for row in table]
     return "\n\n".join(["\n".join(line.rstrip() for line in lines), *paragraphs])
@@ -276,6 +282,7 @@ def _copy(r: Row, row: Row) -> Row:
     return {
         "name": str(row.get("name") or "model"),
         "score": score(r, row) if finite(row.get("score")) else "–",
+        "loss": f"{100 * row['loss']:+.1f}" if finite(row.get("loss")) and metric(r["metric"]).percent else "–",
         "size": f"{size:,.1f} MB" if finite(size) else "–",
         "speed": f"{speed:,.0f}" if finite(speed) else "–",
         "path": str(row.get("path") or ""),

@@ -54,6 +54,7 @@ def plot_steps(r: dict[str, Any]) -> "Figure":
 def plot_curve(r: dict[str, Any]) -> "Figure":
     """Plot the measured scores by number of labels, and the prediction with its interval."""
     curve = r["curve"]
+    r = r | {"metric": curve["metric"]}
     page, ax = new_axes((8.6, 4.2), "", "labels", spaced(r["metric"]))
     level = f"{curve['level']:.0%} interval"
     if curve["fitted"]:

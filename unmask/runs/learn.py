@@ -14,9 +14,10 @@ import csv
 import io
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,15 @@ from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs.context import Context
-from unmask.runs.learn_data import DATA_FILE, LearnData, check_inputs, check_words, default_task, text_of
+from unmask.runs.learn_data import (
+    DATA_FILE,
+    LearnData,
+    check_inputs,
+    check_settings,
+    check_words,
+    default_task,
+    text_of,
+)
 from unmask.runs.learn_plan import LearnPlan
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
@@ -42,7 +51,11 @@ from unmask.train.run import Run
 
 PRETRAIN, FINETUNE, LINEAR = "pretrain", "finetune", "linear"  # folders of the steps
 LINEAR_RESULTS, HIDDEN, SPEED = "linear.json", "hidden.npy", "speed.json"
-DEV_FRACTION, MIN_RECORDS_FOR_DEV, MAX_DEV = 0.1, 200, 500
+DEV_FRACTION, MIN_RECORDS_FOR_DEV, MAX_DEV = (
+    0.1,
+    500,
+    500,
+)  # fewer than 50 dev records could neither calibrate nor weight
 NUM_TO_LABEL = 50
 TO_LABEL, SUSPECTS = "to_label.csv", "suspicious_labels.csv"
 
@@ -57,6 +70,7 @@ class Learn(Loop[LearnJob]):
 
     def check(self, recipe: Recipe, ctx: Context) -> Recipe:
         check_inputs(recipe)
+        check_settings(recipe)
         if recipe.task.words:
             learner_class(TASKS[default_task()].SPEC).check_words(recipe.task.words)
         if recipe.init_from:
@@ -114,7 +128,8 @@ class Learn(Loop[LearnJob]):
         decision = {key: linear[key] for key in ("curve",) if linear.get(key)}
         for key, name in (("to_label", TO_LABEL), ("suspects", SUSPECTS)):
             if rows := linear.get(key):
-                write_csv(run.path / name, rows, empty_label=key == "to_label")
+                columns = job.recipe.task.columns if key == "to_label" else {}
+                write_csv(run.path / name, rows, key == "to_label", columns)
                 records = "texts" if key == "to_label" else "records"
                 decision[key] = {"file": name, records: rows}
         tuned_model = run.path / FINETUNE / "model"
@@ -187,7 +202,7 @@ def _split_dev(job: LearnJob) -> tuple[list[Any], list[Any]]:
 
 def _hidden_states(
     run: Run, model: Path, texts: Sequence[str], num_labeled: int, plan: LearnPlan, ctx: Context
-) -> np.ndarray:
+) -> np.ndarray | None:
     """Return the mean hidden states of the labeled texts and of as many others as the plan has time for."""
     if (run.path / HIDDEN).exists():
         return np.load(run.path / HIDDEN)
@@ -196,7 +211,8 @@ def _hidden_states(
     predictor = load(model)
     if not (run.path / SPEED).exists():  # measured once: what follows must not depend on when a run was interrupted
         run.write_json(SPEED, {"seconds_per_text": plan.seconds_per_text(predictor, texts)})
-    count = plan.num_hidden(run.read_json(SPEED)["seconds_per_text"], len(texts), num_labeled)
+    if not (count := plan.num_hidden(run.read_json(SPEED)["seconds_per_text"], len(texts), num_labeled)):
+        return None
     with ctx.console.bar("hidden states") as update:
         hidden = np.asarray(predictor.embed(list(texts[:count]), pooling="mean", overflow="window", update=update))
     with new_file(run.path / HIDDEN) as file:
@@ -221,19 +237,30 @@ def _model_steps(tuned: dict[str, Any], metric: str) -> list[dict[str, Any]]:
     interval = tuned.get("intervals", {}).get(name, {}).get(metric, (None, None))
     title = "both together" if rows else "fine-tuned model"
     last = {"name": title, "split": name, "score": tuned[name][metric], "low": interval[0], "high": interval[1]}
+    last |= {"seconds": tuned["seconds"]} if "seconds" in tuned else {}
     return [*rows, last]
 
 
-def write_csv(path: Path, rows: Sequence[dict[str, Any]], empty_label: bool) -> None:
-    """Write rows as csv, with an empty column `label` to fill in if asked."""
+def write_csv(
+    path: Path, rows: Sequence[dict[str, Any]], empty_label: bool, names: Mapping[str, str | int] = MappingProxyType({})
+) -> None:
+    """Write rows as csv, with an empty column `label` to fill in if asked. `names`: those of the user's columns, by role."""
     columns = list(rows[0])
     if empty_label:
         columns.insert(1, "label")
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_column_name(names, column) for column in columns)
+    for row in rows:
+        values = (row.get(column, "") for column in columns)
+        writer.writerow(f"{value:.3f}" if isinstance(value, float) else value for value in values)
     write_text(path, text.getvalue())
+
+
+def _column_name(names: Mapping[str, str | int], role: str) -> str:
+    """Return the user's name of a column, or its role if the user gave a number."""
+    name = str(names.get(role, role))
+    return role if name.isdigit() else name
 
 
 def _commands(job: LearnJob, run: Run, labels: Sequence[str], decision: dict[str, Any]) -> list[str]:
@@ -241,19 +268,28 @@ def _commands(job: LearnJob, run: Run, labels: Sequence[str], decision: dict[str
     task, commands = job.recipe.task, []
     if "to_label" in decision:
         file = run.path / TO_LABEL
-        commands.append(f"{command('unmask label', file)} --labels {quote(','.join(labels))}")
         model = job.recipe.init_from or str(run.path / PRETRAIN)
         options = [f"{flag} {quote(value)}" for flag, values in _options(job.recipe, model).items() for value in values]
-        commands.append(" ".join([command("unmask learn", *map(Path, task.train), file), *options]))
+        again = " ".join([command("unmask learn", *map(Path, task.train), file), *options])
+        columns = {f"--{role}-column": _column_name(task.columns, role) for role in ("text", "label")}
+        renamed = [f"{flag} {quote(name)}" for flag, name in columns.items() if flag != f"--{name}-column"]
+        label = f"{command('unmask label', file)} --labels {quote(','.join(labels))}"
+        commands += [" ".join([label, *renamed, "--then", quote(again)]), again]
     commands.append(command("unmask predict", run.path, "FILE"))
     return commands
 
 
 def _options(recipe: Recipe, model: str) -> dict[str, list[str]]:
-    task = recipe.task
+    task, data = recipe.task, recipe.data
+    usual = type(data)()
+    settings = [
+        name for name in ("text_column", "document_boundary", "encoding") if getattr(data, name) != getattr(usual, name)
+    ]
     options = {"--text": task.unlabeled, "--words": task.words, "--check": task.dev, "--test": task.test}
     return options | {
         "--column": [f"{name}={column}" for name, column in task.columns.items()],
+        "--set": [f"data.{name}={getattr(data, name)}" for name in settings],
+        "--seed": [str(recipe.seed)] if recipe.seed else [],
         "--from": [model],
         "--minutes": [f"{recipe.train.minutes:g}"] if recipe.train.minutes else [],
     }

@@ -22,6 +22,7 @@ from unmask.text.corpus import Corpus
 
 MAX_BYTES = 200 << 20  # of unlabeled text; of a larger corpus, a random sample of documents is used
 DATA_FILE = "data.json"  # written last
+USED_TRAIN = ("minutes", "device", "precision", "threads")  # settings of training that this command uses
 SETS = ("labeled", "check", "test")
 
 
@@ -157,6 +158,26 @@ def check_words(words: Mapping[str, Sequence[str]], data: LearnData) -> None:
             f"--words gives words for {unknown[0]!r}, but no record has this label",
             expected=f"one of {', '.join(sorted(known['labeled']))}",
         )
+
+
+def check_settings(recipe: Recipe) -> None:
+    """Raise UserError for a setting that this command does not use: it chooses the settings of training itself."""
+    given, usual = recipe.model_dump(), Recipe.build(Recipe.load_builtin("finetune")).model_dump()
+    for name in USED_TRAIN:
+        given["train"][name] = usual["train"][name]
+    for section in ("seed", "init_from", "data", "task"):
+        given[section] = usual[section]
+    if given["train"]["epochs"] is None:  # a budget in minutes replaces the default one
+        given["train"]["epochs"] = usual["train"]["epochs"]
+    for section, values in given.items():
+        names = [n for n in values if values[n] != usual[section].get(n)] if isinstance(values, dict) else [""]
+        if names and values != usual[section]:
+            setting = f"{section}.{names[0]}".rstrip(".")
+            raise UserError(
+                f"unmask learn chooses {setting} itself",
+                expected="--set with data.… or task.…, or " + ", ".join(f"train.{name}" for name in USED_TRAIN),
+                hint="for other settings: unmask pretrain and unmask finetune, then unmask learn --from",
+            )
 
 
 def check_inputs(recipe: Recipe) -> None:

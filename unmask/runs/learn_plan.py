@@ -8,7 +8,7 @@ from typing import Any
 
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.runs.learn_data import LearnData
+from unmask.runs.learn_data import LearnData, text_of
 from unmask.runs.part import make_recipe as finetune_recipe
 from unmask.settings import deep_merge
 
@@ -33,7 +33,8 @@ class LearnPlan:
     @classmethod
     def make(cls, recipe: Recipe, data: LearnData) -> "LearnPlan":
         minutes = recipe.train.minutes or MINUTES
-        megabytes = sum(map(len, data.texts)) / 1e6
+        texts = [*data.texts, *(text_of(data.spec, record) for record in data.labeled)]
+        megabytes = sum(len(text.encode("utf-8", "replace")) for text in texts) / 1e6
         limit = max(MIN_PRETRAIN_MINUTES, MAX_PRETRAIN_MINUTES_PER_MB * megabytes)
         return cls(recipe, data, minutes, 0.0 if recipe.init_from else min(PRETRAIN_SHARE * minutes, limit))
 
@@ -63,9 +64,10 @@ class LearnPlan:
         return (time.monotonic() - start_time) / len(sample)
 
     def num_hidden(self, seconds_per_text: float, num_texts: int, num_labeled: int) -> int:
-        """Return how many texts to compute hidden states of; at least the labeled ones."""
+        """Return how many texts to compute hidden states of: 0 if there is no time for as many unlabeled as labeled ones."""
         affordable = int(HIDDEN_SHARE * self.minutes * 60 / seconds_per_text)
-        return max(num_labeled, min(num_texts, MAX_HIDDEN, affordable))
+        count = min(num_texts, MAX_HIDDEN, affordable)
+        return count if count >= 2 * num_labeled else 0
 
     def num_soft_labels(self, num_labeled: int, seconds_per_text: float | None) -> int:
         """Return how many unlabeled texts the encoder is fine-tuned on, in the time that the labeled ones leave."""

@@ -1,12 +1,12 @@
 """`unmask quickstart`: from reviews to a pre-trained model and classifiers, in less than ten minutes.
 
 Steps: tokenizer → pre-trained model → filled masks → classifiers trained with no label but five words each, with 100 labels and with
-2,000. Each is compared with the usual model for as many labels: TF-IDF + logistic regression. All are tested on reviews that were
+2,000. Each is compared with the usual model for the same labels: TF-IDF + logistic regression. All are tested on reviews that were
 not used for the tokenizer or for pre-training. Duplicate reviews are removed before the split.
 
 The first two classifiers are linear models with self-training on the unlabeled reviews. For 2,000 labels the pre-trained model is
-fine-tuned too, and blended with the linear model: an ordinary `finetune` run on the files in the run folder. The dev reviews are
-used to choose the weights of the blend and to calibrate probabilities. `unmask learn` does the same with your own text.
+fine-tuned too, and blended with the linear model: an ordinary `finetune` run on the files in the run folder. 200 of the
+2,000 are used to choose the weights of the blend and to calibrate probabilities. `unmask learn` does the same with your own text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,7 @@ __all__ = ["Quickstart", "classifier_recipe", "make_recipe", "read_reviews", "sp
 MINUTES = 2.5  # of pre-training
 SIZES = (0, 100, 2000)  # labels
 MAX_UNLABELED, MAX_HIDDEN = 15_000, 5000  # texts for self-training, and texts with hidden states
-TOKEN_MASK_RATE = 0.2  # share of tokens masked while fine-tuning (docs/log.md)
-# Fine-tuning uses low learning rates, lowest for the embeddings, to keep the pretrained weights.
-HPARAMS = {
-    "epochs": 2, "batch_size": 32, "warmup": 0.1, "betas": [0.9, 0.98], "num_evals": 1, "save_steps": 10_000,
-    "optimizer": "adamw", "lr": 0.001, "layerwise_lr_decay": 0.5,
-}  # fmt: skip
+HPARAMS = {"epochs": 2, "batch_size": 32, "betas": [0.9, 0.98], "num_evals": 1, "save_steps": 10_000}
 PRETRAIN, CLASSIFY, LINEAR, FILLS, FEW = "pretrain", "classify", "linear", "fills.json", "few_labels.json"
 
 
@@ -115,22 +110,22 @@ def train_on_few_labels(run: Run, model: Path, language: str, ctx: Context) -> d
     from unmask.tasks.classify.few_labels import compare
 
     start_time = time.monotonic()
-    train, test = (list(read_lines(run.path / f"{name}.jsonl")) for name in ("train", "test"))
+    train, dev, test = (list(read_lines(run.path / f"{name}.jsonl")) for name in ("train", "dev", "test"))
     unlabeled = [row["text"] for row in read_lines(run.path / "unlabeled.jsonl")][:MAX_UNLABELED]
     texts = [*(r["text"] for r in train), *unlabeled][:MAX_HIDDEN]
     with ctx.console.bar("hidden states") as update:
         hidden = np.asarray(load(model).embed(texts, pooling="mean", overflow="window", update=update))
     ctx.console.say("training linear models with self-training …")
-    sizes = [min(size, len(train)) for size in SIZES]
-    rows = compare(LANGUAGES[language].words, train, unlabeled, test, hidden, sizes, run.path / LINEAR)
+    sizes = [min(size, len(train) + len(dev)) for size in SIZES]
+    rows = compare(LANGUAGES[language].words, train, dev, unlabeled, test, hidden, sizes, run.path / LINEAR)
     return {"rows": rows, "seconds": time.monotonic() - start_time}
 
 
 def classifier_recipe(folder: Path, model: Path, seed: int, language: str = "en", linear: str = "") -> Recipe:
     """Return the recipe of a classifier on the labeled reviews in `folder`, blended with the linear model in its folder `linear`."""
     files = {split: [str(folder / f"{split}.jsonl")] for split in ("train", "dev", "test")}
-    settings = {"token_mask_rate": TOKEN_MASK_RATE, "pooling": "mean", "patience": 0}
-    settings |= {"max_length": LANGUAGES[language].max_length, "blend": str(folder / linear) if linear else "none"}
+    blend = str(folder / linear) if linear else "none"
+    settings = {"max_length": LANGUAGES[language].max_length, "blend": blend, "patience": 0}
     task = {"name": "classify", **files, **settings}
     return finetune_recipe({"seed": seed, "init_from": str(model), "train": HPARAMS, "task": task})
 

@@ -13,7 +13,7 @@ from unmask.labels.records import Record
 from unmask.runs.context import Context
 from unmask.text.samples import SAMPLES
 
-TEST, LABELED, DEV = 3000, 2000, 500
+TEST, LABELED, DEV = 3000, 2000, 200  # the dev records are some of the labeled ones
 SHORT = "rotten_tomatoes"  # source of the short English reviews, which are only for pre-training
 TEXT = "reviews.jsonl"  # for pre-training; written last
 LABELS = {"0": "negative", "1": "positive"}  # value in the English sample's label column → label
@@ -82,12 +82,13 @@ def write_files(folder: Path, seed: int, ctx: Context, language: str = "en") -> 
         reviews = read_reviews(paths[0]) if language == "en" else read_chinese(paths)
         pool, test = split_reviews(reviews, seed)
         long = [r for r in pool if r["source"] != SHORT]
-        sets = {"train": long[:LABELED], "dev": long[LABELED:][:DEV], "test": test, "unlabeled": long[LABELED + DEV :]}
+        split = LABELED - DEV
+        sets = {"train": long[:split], "dev": long[split:LABELED], "test": test, "unlabeled": long[LABELED:]}
         for name, records in sets.items():
             keys = ("text",) if name == "unlabeled" else ("text", "label")
             write_lines(folder / f"{name}.jsonl", ({key: r[key] for key in keys} for r in records))
         write_lines(folder / TEXT, ({"text": r["text"]} for r in pool))
-        counts = {"total": len(pool) + len(test), "test": len(test), "pool": len(pool), "labeled": len(sets["train"])}
+        counts = {"total": len(pool) + len(test), "test": len(test), "pool": len(pool), "labeled": LABELED}
         ctx.console.say(settings.messages["data"].format(**counts))
     ctx.world.barrier()
 
@@ -124,8 +125,8 @@ def split_reviews(reviews: list[Record], seed: int) -> tuple[list[Record], list[
     shuffled = list(reviews)
     random.Random(seed).shuffle(shuffled)
     long = [r for r in shuffled if r["source"] != SHORT]
-    if len(long) < TEST + LABELED + DEV:
-        raise UserError(f"the sample has {len(long):,} long reviews, but {TEST + LABELED + DEV:,} are needed")
+    if len(long) < TEST + LABELED:
+        raise UserError(f"the sample has {len(long):,} long reviews, but {TEST + LABELED:,} are needed")
     test = long[:TEST]
     test_texts = {r["text"] for r in test}
     return [r for r in shuffled if r["text"] not in test_texts], test

@@ -17,6 +17,7 @@ from unmask.tasks.classify.words import count_words, label_by_words
 def compare(
     words: Mapping[str, Sequence[str]],
     train: Sequence[Record],
+    dev: Sequence[Record],
     unlabeled: Sequence[str],
     test: Sequence[Record],
     hidden: np.ndarray,
@@ -25,19 +26,21 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Train on the first n labels for each of the `sizes`, and with 0 labels on the words. Return a row for each: accuracies on `test`.
 
-    Every model is a linear model with self-training. The one with the most labels is saved in `folder`.
+    Every model is a linear model with self-training, on `train`. The one with the most labels is saved in `folder`. The usual model
+    also has the labels of `dev`, which weight the blend of the saved model later.
     """
     state: dict[str, Any] = {"labels": list(words)}
     target_type, class_weight = SingleLabel(state), np.ones(len(words))
     views, y = Views(train, unlabeled, hidden), encode_targets(target_type, train)
     rows = []
     for size in sizes:
-        records = list(train[:size])
+        records = [*train, *dev][:size]
         from_words, prior = None, None
         if not size:
             found = label_by_words(words, [unlabeled[n] for n in views.used.tolist()])
-            from_words, prior = views.predict_from_words(found, len(words)), class_weight / len(words)
-        weights, bias, _ = fit(views, y[:size], np.arange(size), class_weight, from_words, prior)
+            from_words = views.predict_from_words(found, len(words))[views.num_labeled :]
+            prior = class_weight / len(words)
+        weights, bias, _ = fit(views, y[:size], np.arange(len(y[:size])), class_weight, from_words, prior)
         model = LinearModel(views.features, weights, bias)
         usual = LinearModel.fit(state, records).logits(test) if size else count_words(words, [r["text"] for r in test])
         accuracies = [target_type.score(target_type.decode(z), test)["accuracy"] for z in (usual, model.logits(test))]

@@ -1,5 +1,6 @@
 """The learner of `classify` (tasks/learner.py): one label for each text."""
 
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,14 +41,18 @@ class Learner:
         self.labeled = list(inputs.labeled)
         self.y = encode_targets(self.target_type, self.labeled).astype(int)
         self.steps: list[Row] = []
+        times = [time.monotonic()]
         try:
             self.alone = LinearModel.fit(inputs.task_state, self.labeled) if len(set(self.y.tolist())) > 1 else None
+            times.append(time.monotonic())
             self.trained = self._self_train()
+            times.append(time.monotonic())
         except UntrainableError as error:
             raise UserError(
                 f"no linear model can be trained on these texts: {error}",
                 hint="fine-tune a model without one: unmask finetune MODEL --train FILE",
             ) from None
+        self.seconds = {TFIDF: times[1] - times[0], LINEAR: times[2] - times[1]}
         model = self.trained.model or self.alone
         if model is None:
             raise UserError(f"nothing can be learned: {self.trained.note}", hint="give records of at least two labels")
@@ -103,6 +108,7 @@ class Learner:
         scores = self.target_type.score(self.target_type.decode(logits), records)
         value = scores[self.target_type.metric]
         row = {"name": name, "split": split, "score": value, "note": note, "records": len(records)}
+        row |= {"seconds": self.seconds[name]} if name in self.seconds else {}
         if self.target_type.metric == "accuracy":
             row["low"], row["high"] = wilson_interval(round(value * len(records)), len(records))
         return row
@@ -187,7 +193,10 @@ class Learner:
 
         sizes, scores = measure_curve(y, score)
         curve, note = learning_curve(sizes, scores, chance=chance_of(y), num_test=len(y))
-        return curve_results(sizes, scores, curve, note, num_labels=len(y)) | {"step": CURVE_MODEL}
+        return curve_results(sizes, scores, curve, note, num_labels=len(y)) | {
+            "step": CURVE_MODEL,
+            "metric": "accuracy",
+        }
 
     def _suspects(self, vectors: Any) -> list[Row]:
         """Return labeled records whose label looks wrong in cross-validation."""

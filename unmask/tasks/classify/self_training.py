@@ -33,6 +33,7 @@ from unmask.tasks.metrics import fit_temperature
 from unmask.tasks.task import Records
 
 MIN_RECORDS_FOR_GATE = 100  # with fewer labels, cross-validation is too noisy to decide
+MIN_RECORDS_TO_CHECK_WORDS = 20
 MAX_TEXTS_FOR_GATE = 5000  # unlabeled texts in cross-validation; more would take long
 
 
@@ -63,22 +64,28 @@ def self_train(
     target_type, records = SingleLabel(task_state), list(train)
     y = encode_targets(target_type, records).astype(int)  # float if there are no records
     class_weight = np.array(target_type.weights or [1.0] * len(target_type.labels))
-    if len(unlabeled) < len(records):
-        return SelfTraining(None, f"no self-training: fewer unlabeled texts ({len(unlabeled):,}) than labeled ones")
     views = Views(records, unlabeled, hidden)
+    if len(unlabeled) < len(records):
+        note = f"no self-training: fewer unlabeled texts ({len(unlabeled):,}) than labeled ones"
+        return SelfTraining(None, note, views=views)
     used = len(views.used)
     notes = [f"self-training on {used:,} unlabeled texts"]
     if views.num_dropped:
         notes.append(f"{views.num_dropped:,} are unlike the labeled ones and left out")
     if used < len(records):
-        return SelfTraining(None, f"no self-training: only {used:,} unlabeled texts are similar to the labeled ones")
+        note = f"no self-training: only {used:,} unlabeled texts are similar to the labeled ones"
+        return SelfTraining(None, note, views=views)
     from_words = None
     if words:
         texts = [unlabeled[n] for n in views.used.tolist()]
         found = label_by_words({name: words.get(name, ()) for name in target_type.labels}, texts)
-        from_words = views.predict_from_words(found, len(class_weight))
-        notes.append(found.note)
-    gate = Gate(target_type, views, records, y, class_weight)
+        from_words, note = check_words(views.predict_from_words(found, len(class_weight)), y)
+        notes += [found.note, *([note] if note else [])]
+    gate = Gate(target_type, views, records, y, class_weight, from_words)
+    if gate.rejects and from_words is not None:
+        notes.append(f"the words are not used: {gate.result} in cross-validation with them")
+        from_words = None
+        gate = Gate(target_type, views, records, y, class_weight)
     if gate.rejects:
         return SelfTraining(
             None,
@@ -89,6 +96,22 @@ def self_train(
     weights, bias, soft_labels = fit(views, y, np.arange(len(y)), class_weight, from_words, prior)
     model = LinearModel(views.features, *_scaled(views, weights, bias, y))
     return SelfTraining(model, "; ".join(notes), views.used, soft_labels, views, gate.together, gate.alone)
+
+
+def check_words(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray | None, str]:
+    """Return the logits of the unlabeled texts from words, or (None, note) if they do not predict the labels `y` of the labeled ones."""
+    count, num_labels = len(y), logits.shape[1]
+    predicted = logits[:count].argmax(-1)
+    recalls = np.array([[np.mean(predicted[y == k] == k), np.sum(y == k)] for k in sorted(set(y.tolist()))])
+    if count >= MIN_RECORDS_TO_CHECK_WORDS and len(recalls) > 1:
+        recall, records = recalls.T
+        error = float((recall * (1 - recall) / records).sum() ** 0.5) / len(recall)
+        if recall.mean() - error <= 1 / num_labels:
+            return (
+                None,
+                f"the words are not used: they predict {recall.mean():.0%} of the labeled records (mean over the labels)",
+            )
+    return logits[count:], ""
 
 
 def fit(
@@ -122,9 +145,15 @@ class Gate:
     """Cross-validation on the labeled records: self-training against the labels alone."""
 
     def __init__(
-        self, target_type: SingleLabel, views: Views, records: Sequence[Record], y: np.ndarray, class_weight: np.ndarray
+        self,
+        target_type: SingleLabel,
+        views: Views,
+        records: Sequence[Record],
+        y: np.ndarray,
+        class_weight: np.ndarray,
+        from_words: np.ndarray | None = None,
     ):
-        self.metric, self.y = target_type.metric, y
+        self.metric, self.y, self.from_words = target_type.metric, y, from_words
         self.alone: np.ndarray | None = None  # (N, labels) logits of the labels alone
         self.together: np.ndarray | None = None  # of self-training
         if len(y) >= MIN_RECORDS_FOR_GATE and can_split(y):
@@ -132,6 +161,7 @@ class Gate:
 
     def _cross_validate(self, views: Views, records: Sequence[Record], class_weight: np.ndarray) -> None:
         y, num_labels, views = self.y, len(class_weight), views.first(MAX_TEXTS_FOR_GATE)
+        from_words = self.from_words if self.from_words is None else self.from_words[: views.num_known - len(y)]
         alone = np.zeros((len(CS), len(y), num_labels))  # logits for each regularization
         self.together = np.zeros((len(y), num_labels))
         with warnings.catch_warnings():
@@ -142,7 +172,7 @@ class Gate:
                 for n, C in enumerate(CS):
                     model = logistic(C, class_weight).fit(rows, y[fit_rows])
                     alone[n, test_rows] = decision_logits(model, held_out, num_labels)
-                weights, bias, _ = fit(views, y[fit_rows], fit_rows, class_weight)
+                weights, bias, _ = fit(views, y[fit_rows], fit_rows, class_weight, from_words)
                 self.together[test_rows] = np.asarray(views.tfidf[test_rows] @ weights + bias)
         self.alone = max(alone, key=self._score)
 

@@ -79,10 +79,10 @@ class Views:
         return sum(logits) / len(logits) ** 0.5
 
     def predict_from_words(self, found: WordLabels, num_labels: int) -> np.ndarray:
-        """Return logits (unlabeled texts that all views have, labels) of a model trained on the labels from words."""
+        """Return logits of a model trained on the labels from words: (labeled texts, then unlabeled ones that all views have; labels)."""
         vectors = normalize(self.features.transform([{"text": text} for text in found.texts]) @ self.projection)
         teacher = LogisticRegression(C=WORDS_C, max_iter=1000, class_weight="balanced").fit(vectors, found.y)
-        return standardize(decision_logits(teacher, self.dense["lsa"][self.num_labeled : self.num_known], num_labels))
+        return standardize(decision_logits(teacher, self.dense["lsa"][: self.num_known], num_labels))
 
     def distill(
         self, logits: np.ndarray, y: np.ndarray, rows: np.ndarray, class_weight: np.ndarray, prior: np.ndarray

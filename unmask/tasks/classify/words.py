@@ -52,16 +52,23 @@ def parse_words(values: Sequence[str]) -> dict[str, list[str]]:
 
 
 def word_pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern that matches the words, ignoring case. Words of ideographs match anywhere, others as whole words.
+    """Return a pattern that matches the words, ignoring case. Chinese and Japanese words match anywhere, others as whole words.
 
-    >>> word_pattern(["great", "很好"]).findall("Great, greater, 质量很好")
-    ['Great', '很好']
+    >>> word_pattern(["great", "很好", "すごい"]).findall("Great, greater, 质量很好、映画はすごいと思う")
+    ['Great', '很好', 'すごい']
     """
     parts = [
-        ("" if is_ideograph(word[0]) else r"(?<!\w)") + re.escape(word) + ("" if is_ideograph(word[-1]) else r"(?!\w)")
+        ("" if _needs_no_space(word[0]) else r"(?<!\w)")
+        + re.escape(word)
+        + ("" if _needs_no_space(word[-1]) else r"(?!\w)")
         for word in sorted(words, key=len, reverse=True)  # of two words at the same place, the longer one counts
     ]
     return re.compile("|".join(parts), re.IGNORECASE)
+
+
+def _needs_no_space(character: str) -> bool:
+    """Whether words of this script are written without spaces: ideographs and kana."""
+    return is_ideograph(character) or "\u3040" <= character <= "\u30ff"
 
 
 def find_words(words: Mapping[str, Sequence[str]], texts: Sequence[str]) -> list[dict[str, set[str]]]:
