@@ -55,17 +55,17 @@ def write_data(args: argparse.Namespace) -> None:
 
 
 def load(args: argparse.Namespace) -> tuple[list[Any], list[Any], dict[str, np.ndarray]]:
-    """Return the pool, the test records, and the hidden states of texts."""
+    """Return the pool, the test records, and the hidden states of texts. Records whose text has hidden states come first."""
     run = args.run / "words"
     pool, test = (list(read_lines(args.run / f"{name}.jsonl")) for name in ("pool", "test"))
     hidden, texts = np.load(run / learn_run.HIDDEN), [row["text"] for row in read_lines(run / "unlabeled.jsonl")]
     known = dict(zip(texts, hidden))
-    return [record for record in pool if record["text"] in known], test, known
+    return sorted(pool, key=lambda record: record["text"] not in known), test, known
 
 
 def linear_row(train: list[Any], rest: list[Any], test: list[Any], known: dict[str, np.ndarray]) -> dict[str, float]:
     texts = [r["text"] for r in rest]
-    hidden = np.stack([known[text] for text in [*(r["text"] for r in train), *texts]])
+    hidden = np.stack([known[text] for text in [*(r["text"] for r in train), *texts] if text in known])
     state = {"labels": sorted({r["label"] for r in test})}
     steps = Learner(LearnInputs(state, train, texts, test=test, hidden=hidden)).steps
     return {row["name"]: row["score"] for row in steps if row["name"] in (TFIDF, LINEAR)}
@@ -78,7 +78,7 @@ def learn_row(
 
     def hidden_states(run: Any, model: Any, texts: list[str], *rest: Any) -> np.ndarray:
         run.write_json(learn_run.SPEED, {"seconds_per_text": args.seconds_per_text})
-        return np.stack([known[text] for text in texts])
+        return np.stack([known[text] for text in texts if text in known])
 
     learn_run._hidden_states = hidden_states  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as name:
@@ -100,7 +100,8 @@ def compute(args: argparse.Namespace) -> None:
         for draw in range(args.draws):
             if (args.dataset, args.command, labels, draw) in done:
                 continue
-            train, rest = draw_records(pool, labels, draw)
+            train, others = draw_records(pool[: len(known)], labels, draw)
+            rest = [*others, *pool[len(known) :]]
             start = time.monotonic()
             scores = (
                 linear_row(train, rest, test, known)

@@ -179,3 +179,9 @@ def test_steps_are_plotted_in_order_with_the_final_one_last() -> None:
     assert [text.get_text() for text in ax.texts] == ["72.3%", "79.1%", "76.8%", "81.2%"]
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [dot.get_markerfacecolor() == "#ffffff" for dot in dots] == [False, False, True, False]
+
+
+def test_steps_without_times_have_no_time_column() -> None:
+    steps = [{key: value for key, value in step.items() if key != "seconds"} for step in STEPS]
+    lines = summary_lines({**RESULTS, "steps": steps}).split("\n\n")[0].splitlines()
+    assert "time" in summary_lines(RESULTS) and "time" not in lines[0] and len(lines) == 1 + len(STEPS)

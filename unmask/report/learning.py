@@ -90,7 +90,7 @@ def result_parts(r: Row) -> tuple[str, str, str]:
     if len(r["steps"]) > 1:
         same = " with the same labels" if labeled else ""
         other_set = _where(first, {}) if first.get("split") != final.get("split") else ""
-        after += f" {first['name']}{same}: {score(r, first)}{other_set}."
+        after += f" {first['name'][:1].upper()}{first['name'][1:]}{same}: {score(r, first)}{other_set}."
     comparable = [row for row in r["steps"][1:-1] if row.get("split") == final.get("split")]
     better = [row for row in comparable if _is_better(r["metric"], row["score"], final["score"])]
     if better:
@@ -182,7 +182,7 @@ def summary_lines(results: Row) -> str:
     table = [header, *(_cells(r, row, len(splits) > 1) for row in r["steps"])]
     if not any(row[-1] for row in table[1:]):
         table = [row[:-1] for row in table]
-    widths = [min(MAX_STEP_WIDTH, max(cell_len(row[n]) for row in table)) for n in range(len(header))]
+    widths = [min(MAX_STEP_WIDTH, max(cell_len(row[n]) for row in table)) for n in range(len(table[0]))]
     lines = ["  ".join(_fit(cell, width, n) for n, (cell, width) in enumerate(zip(row, widths))) for row in table]
     return "\n\n".join(["\n".join(line.rstrip() for line in lines), *paragraphs])
 

@@ -27,6 +27,7 @@ from unmask.files import new_file, write_lines, write_text
 from unmask.labels.fields import labels_of
 from unmask.labels.split import split
 from unmask.model import hf
+from unmask.numeric import wilson_interval
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs.context import Context
@@ -231,6 +232,7 @@ def _model_steps(tuned: dict[str, Any], metric: str) -> list[dict[str, Any]]:
         return []
     rows = [
         {"name": "fine-tuned model alone", "split": row["split"], "score": row[metric]}
+        | _accuracy_interval(row, metric)
         for row in tuned.get("components", [])
         if row["baseline"].startswith("encoder") and row["split"] == name
     ]
@@ -239,6 +241,14 @@ def _model_steps(tuned: dict[str, Any], metric: str) -> list[dict[str, Any]]:
     last = {"name": title, "split": name, "score": tuned[name][metric], "low": interval[0], "high": interval[1]}
     last |= {"seconds": tuned["seconds"]} if "seconds" in tuned else {}
     return [*rows, last]
+
+
+def _accuracy_interval(row: Mapping[str, Any], metric: str) -> dict[str, float]:
+    """Return the 95% interval of an accuracy; other metrics have none here."""
+    if metric != "accuracy":
+        return {}
+    low, high = wilson_interval(round(row[metric] * row["records"]), row["records"])
+    return {"low": low, "high": high}
 
 
 def write_csv(
