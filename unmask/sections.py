@@ -252,7 +252,7 @@ class TrainRecipe(Section):
         "Train for this many epochs.",
         TRAINING,
         panel="Budget (choose one)",
-        shown="finetune 3 if no budget is given",
+        shown="finetune 3, or 5 after little pre-training, if no budget is given",
     )
     batch_size: Count = setting(
         32, "Examples per optimizer step.", TRAINING, shown="pretrain 32; finetune 16, or 8 below 2,000 records"

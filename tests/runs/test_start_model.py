@@ -79,6 +79,19 @@ def test_long_or_unknown_pretraining_gets_the_usual_defaults(tokens: int, pretra
     assert lr == pytest.approx(5e-5 * 768 / 32) and (decay, pooling, mask_rate) == (0.9, "auto", None)
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, (5, 3)), ({"epochs": 2}, (2, 2)), ({"steps": 1}, (None, None))],
+)
+def test_epochs(settings: dict, expected: tuple[float | None, ...], pretrained: Path, tmp_path: Path) -> None:
+    """The default number depends on the model. A given budget replaces it."""
+    file, found = tiny.labeled(tmp_path / "train.csv", 30), []
+    for model in (pretrained, as_public(pretrained, tmp_path / "public")):
+        plan = unmask.dry_run_finetune(model, train=file, overrides=["train.threads=1"], **settings)
+        found.append(plan["recipe"]["train"]["epochs"])
+    assert tuple(found) == expected
+
+
 def test_given_settings_are_kept(pretrained: Path, tmp_path: Path) -> None:
     given = ("train.layerwise_lr_decay=0.8", "task.token_mask_rate=0", "task.pooling=cls")
     assert resolved(pretrained, tmp_path, given, lr=3e-4) == (3e-4, 0.8, "cls", 0.0)

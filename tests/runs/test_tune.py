@@ -146,7 +146,7 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_search_space_depends_on_the_model_and_the_task(folder: Path) -> None:
-    recipe = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
+    recipe = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4, epochs=3)
     assert set(tune.search_space(recipe)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
         "BERT has its own pooler, so pooling is not searched"
     )

@@ -167,8 +167,6 @@ def check_settings(recipe: Recipe) -> None:
         given["train"][name] = usual["train"][name]
     for section in ("seed", "init_from", "data", "task"):
         given[section] = usual[section]
-    if given["train"]["epochs"] is None:  # a budget in minutes replaces the default one
-        given["train"]["epochs"] = usual["train"]["epochs"]
     for section, values in given.items():
         names = [n for n in values if values[n] != usual[section].get(n)] if isinstance(values, dict) else [""]
         if names and values != usual[section]:

@@ -22,7 +22,7 @@ from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model, with_dependencies
 from unmask.objectives.objective import Objective
-from unmask.recipe import BUDGETS, Recipe, merge_overrides
+from unmask.recipe import Recipe, merge_overrides
 from unmask.registry import TASKS
 from unmask.runs import augment
 from unmask.runs.context import Context
@@ -80,12 +80,10 @@ class Part:
 
 
 def make_recipe(values: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
-    """Build a recipe on top of the defaults of fine-tuning. A given budget replaces the default one, whatever its unit."""
+    """Build a recipe on top of the defaults of fine-tuning."""
     defaults, values = Recipe.load_builtin("finetune"), merge_overrides(values, overrides)
     train = values.get("train")
     train = train if isinstance(train, dict) else {}  # Recipe.build rejects anything else
-    if any(train.get(b) is not None for b in BUDGETS):
-        defaults["train"] = {k: v for k, v in defaults["train"].items() if k not in BUDGETS}
     if train.get("batch_size"):
         defaults["train"]["small_data_batch_size"] = 0
     return Recipe.build(deep_merge(defaults, values))

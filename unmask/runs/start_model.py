@@ -1,9 +1,9 @@
 """Defaults of fine-tuning that depend on the initial model.
 
-| initial model | lr | layerwise_lr_decay | pooling | token_mask_rate |
-|---|---|---|---|---|
-| pre-trained for long, such as a public model | 5e-5 · 768 / hidden size | 0.9 | the model's | 0 |
-| pre-trained by `unmask pretrain` on few tokens | 1e-3 | 0.5 | mean | 0.2 |
+| initial model | epochs | lr | layerwise_lr_decay | pooling | token_mask_rate |
+|---|---|---|---|---|---|
+| pre-trained for long, such as a public model | 3 | 5e-5 · 768 / hidden size | 0.9 | the model's | 0 |
+| pre-trained by `unmask pretrain` on few tokens | 5 | 1e-3 | 0.5 | mean | 0.2 |
 
 A model after a few minutes of pre-training has little to forget: it needs a high learning rate, lower in the lower layers, whose token
 embeddings are its best part. Its [CLS] vector has never been trained. docs/results.md has the comparison on eight data sets.
@@ -11,13 +11,14 @@ embeddings are its best part. Its [CLS] vector has never been trained. docs/resu
 
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.recipe import Recipe, TaskRecipe, TrainRecipe
+from unmask.recipe import BUDGETS, Recipe, TaskRecipe, TrainRecipe
 from unmask.tasks.spec import TaskSpec
 
 MIN_TOKENS_PER_WEIGHT = 20  # weights of the layers, without embeddings; fewer tokens are little pre-training
 SCRATCH_LR_FACTOR = 5  # times the default learning rate, for a model without pre-training, which has nothing to forget
 LITTLE_LR, LITTLE_DECAY, LITTLE_MASK_RATE = 1e-3, 0.5, 0.2
-LONG_DECAY = 0.9
+LITTLE_EPOCHS = 5
+LONG_DECAY, LONG_EPOCHS = 0.9, 3
 
 
 def has_little_pretraining(config: ModelConfig) -> bool:
@@ -47,11 +48,14 @@ def scratch_learning_rate(recipe: Recipe, hidden: int) -> float:
 
 
 def resolve_train(train: TrainRecipe, config: ModelConfig, frozen: bool) -> TrainRecipe:
-    """Return the settings with learning rate and layer-wise decay chosen, if they are 0."""
+    """Return the settings with learning rate and layer-wise decay chosen, if they are 0, and with a number of epochs, if no budget is given."""
     little = has_little_pretraining(config) and not frozen
     lr = train.lr or (LITTLE_LR if little else default_learning_rate(config.hidden, frozen))
     decay = train.layerwise_lr_decay or (LITTLE_DECAY if little else LONG_DECAY)
-    return train.model_copy(update={"lr": lr, "layerwise_lr_decay": decay})
+    changes: dict[str, float] = {"lr": lr, "layerwise_lr_decay": decay}
+    if all(getattr(train, budget) is None for budget in BUDGETS):
+        changes["epochs"] = LITTLE_EPOCHS if little else LONG_EPOCHS
+    return train.model_copy(update=changes)
 
 
 def resolve_task(task: TaskRecipe, config: ModelConfig, spec: TaskSpec) -> TaskRecipe:
