@@ -59,7 +59,8 @@ def load(args: argparse.Namespace) -> tuple[list[Any], list[Any], dict[str, np.n
     run = args.run / "words"
     pool, test = (list(read_lines(args.run / f"{name}.jsonl")) for name in ("pool", "test"))
     hidden, texts = np.load(run / learn_run.HIDDEN), [row["text"] for row in read_lines(run / "unlabeled.jsonl")]
-    known = dict(zip(texts, hidden))
+    in_pool = {record["text"] for record in pool}  # `unmask learn` repairs control characters, so some texts differ
+    known = {text: vector for text, vector in zip(texts, hidden) if text in in_pool}
     return sorted(pool, key=lambda record: record["text"] not in known), test, known
 
 

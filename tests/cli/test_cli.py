@@ -31,7 +31,11 @@ def test_commands_are_listed_in_panels_and_fit_80_columns() -> None:
 
 def test_choices_and_defaults_are_shown() -> None:
     shown = run("pretrain", "--help").output
-    assert "auto|fp32|bf16" in shown and "[default: modernbert-mini; modernbert-tiny with --minutes" in shown and "Random seed." in shown
+    assert (
+        "auto|fp32|bf16" in shown
+        and "[default: modernbert-mini; modernbert-tiny with --minutes" in shown
+        and "Random seed." in shown
+    )
     assert "UNIT" in shown and "Choices: token, word, span, ngram, phrase." in shown
 
 

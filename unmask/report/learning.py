@@ -239,14 +239,14 @@ def lines(s: Row) -> list[tuple[str, Any]]:
 def sections(results: Row) -> Row:
     """Return the content of the page, without its figures."""
     r = clean(results)
-    title = words.spaced(r["metric"])
+    title, has_times = words.spaced(r["metric"]), any(finite(row.get("seconds")) for row in r["steps"])
     steps = [
         {
             "step": row["name"],
             "set": str(row.get("split") or ""),
             title: score(r, row),
             "95% CI": interval(r, row, "").strip(" ()"),
-            "time": clock(row["seconds"]) if finite(row.get("seconds")) else "",
+            **({"time": clock(row["seconds"]) if finite(row.get("seconds")) else ""} if has_times else {}),
             "note": str(row.get("note") or ""),
         }
         for row in r["steps"]

@@ -19,7 +19,7 @@ from unmask.tasks.classify.blend import SOFT_LABELS
 from unmask.tasks.classify.label_errors import find_label_errors
 from unmask.tasks.classify.learning_curve import chance_of, curve_results, learning_curve, measure_curve
 from unmask.tasks.classify.linear import LinearModel, encode_targets
-from unmask.tasks.classify.self_training import SelfTraining, self_train
+from unmask.tasks.classify.self_training import SelfTraining, label_prior, self_train
 from unmask.tasks.classify.targets import SingleLabel
 from unmask.tasks.classify.views import TEACHER_C, Views, decision_logits, logistic
 from unmask.tasks.classify.words import count_words, label_by_words, parse_words
@@ -69,7 +69,7 @@ class Learner:
             encode_targets(self.target_type, self.inputs.check).astype(int), minlength=len(self.labels)
         )
         use_check = not self.labeled and check_counts.sum() >= MIN_LABELS_FOR_PRIOR
-        prior = (check_counts + 1) / (check_counts + 1).sum() if use_check else None
+        prior = label_prior(check_counts) if use_check else None
         inputs = self.inputs
         return self_train(inputs.task_state, self.labeled, inputs.texts, inputs.hidden, inputs.words, prior)
 

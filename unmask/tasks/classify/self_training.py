@@ -5,7 +5,7 @@
    of a pre-trained model.
 2. A logistic regression on each view of the labeled texts predicts the labels of the unlabeled ones. Words instead of labels give
    one more prediction (words.py). The mean of the predictions is shifted until its mean over the texts is the label distribution of the
-   training records: a classifier trained on few records often favors one label.
+   training records, or near equal shares if these are few: a classifier trained on few records often favors one label.
 3. A ridge regression on the n-grams is trained on the labels and on these soft labels. With hidden states, regressions on all views
    are trained first, and the mean of their predictions replaces the soft labels: the views correct each other.
 
@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 
@@ -98,6 +99,22 @@ def self_train(
     return SelfTraining(model, "; ".join(notes), views.used, soft_labels, views, gate.together, gate.alone)
 
 
+def label_prior(counts: np.ndarray) -> np.ndarray:
+    """Return the share of each label, given the counts of a sample.
+
+    A small sample says little: equal shares are assumed as far as the counts fit them. The result is the mean of equal shares and of
+    the smoothed shares of the sample, weighted by how probable the counts are under either (all shares being equally likely).
+
+    >>> [label_prior(np.array(counts)).round(2).tolist() for counts in ([8, 12], [80, 120], [3, 17])]
+    [[0.47, 0.53], [0.42, 0.58], [0.19, 0.81]]
+    """
+    n, num_labels = int(counts.sum()), len(counts)
+    equal = -n * np.log(num_labels)
+    any_share = gammaln(num_labels) + gammaln(counts + 1).sum() - gammaln(n + num_labels)
+    weight = 1 / (1 + np.exp(np.clip(any_share - equal, -50, 50)))
+    return weight / num_labels + (1 - weight) * (counts + 1) / (n + num_labels)
+
+
 def check_words(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray | None, str]:
     """Return the logits of the unlabeled texts from words, or (None, note) if they do not predict the labels `y` of the labeled ones."""
     count, num_labels = len(y), logits.shape[1]
@@ -127,8 +144,7 @@ def fit(
     if len(set(y.tolist())) > 1:
         predictions.append(views.predict_from_labels(y, rows, class_weight))
     counts = np.bincount(y, minlength=len(class_weight))
-    if prior is None:
-        prior = (counts + 1) / (counts + 1).sum()
+    prior = label_prior(counts) if prior is None else prior
     logits = sum(predictions) / len(predictions) ** 0.5
     return views.distill(logits, y, rows, class_weight, prior)
 
