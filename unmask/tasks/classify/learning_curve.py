@@ -10,7 +10,6 @@ a power law then predicts far too little. `docs/log.md` has the coverage of the 
 """
 
 import warnings
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,6 @@ MIN_SIZES, MIN_REPEATS, NUM_RESAMPLES = 3, 3, 400
 EXPONENTS = np.geomspace(0.05, 1.5, 16)  # values of c to try
 MIN_SKILL = 0.4  # of (score - chance) / (1 - chance) at the largest size
 MAX_WIDTH = 0.15  # of the interval at twice the labels
-MAX_LABELS = 1_000_000
 
 Scores = Sequence[Sequence[float]]  # a row per size, a column per repetition
 
@@ -50,11 +48,6 @@ class Curve:
         error = (score * (1 - score) / self.num_test) ** 0.5 if self.num_test and 0 < score < 1 else 0.0
         low, high = np.quantile(np.clip(scores + error * self.noise, 0, 1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return Prediction(labels, score, min(float(low), score), max(float(high), score))
-
-    def labels_for(self, score: float) -> int | None:
-        """Return the number of labels at which the predicted score reaches `score`; None if a million are too few."""
-        labels = 1 + bisect_left(range(1, MAX_LABELS + 1), score, key=lambda n: self.predict(n).score)
-        return labels if labels <= MAX_LABELS else None
 
 
 def learning_curve(
