@@ -138,6 +138,6 @@ def table(rows: Sequence[dict[str, Any]], num_test: int, messages: Mapping[str, 
         usual = messages["usual" if row["labels"] else "count words"]
         for name, key in ((usual, "usual"), (messages["ours"], "ours")):
             bar = "█" * max(0, round((row[key] - 0.5) * 60))
-            lines.append(f"  {labels:<22}  {name:<14}  {row[key]:6.1%}  {bar}")
+            lines.append(f"  {labels:<22}  {name:<19}  {row[key]:6.1%}  {bar}")
             labels = ""
     return "\n".join(lines)

@@ -45,7 +45,7 @@ ENGLISH = Language(
     {
         "data": "{total:,} unique reviews: {test:,} for testing, {pool:,} for pre-training, of which {labeled:,} are labeled",
         "title": "accuracy on {test:,} reviews that were not used in training",
-        "labels": "labels", "words": "0 (5 words per label)", "usual": "TF-IDF", "count words": "counting words", "ours": "unmask",
+        "labels": "labels", "words": "0 (5 words per label)", "usual": "TF-IDF", "count words": "counting words", "ours": "with unlabeled text",
         "next": "next", "try": "what a film", "time": "trained for {time}",
     },
 )  # fmt: skip
@@ -57,7 +57,7 @@ CHINESE = Language(
     {
         "data": "去重后共 {total:,} 条评论：测试 {test:,} 条，预训练 {pool:,} 条，其中 {labeled:,} 条有标签",
         "title": "在 {test:,} 条未参与训练的评论上的准确率",
-        "labels": "标签数", "words": "0（每类 5 个词）", "usual": "TF-IDF", "count words": "数词", "ours": "unmask",
+        "labels": "标签数", "words": "0（每类 5 个词）", "usual": "TF-IDF", "count words": "数词", "ours": "加上无标注文本",
         "next": "下一步", "try": "质量很好，下次还买", "time": "训练用时 {time}",
     },
 )  # fmt: skip

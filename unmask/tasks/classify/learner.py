@@ -165,7 +165,8 @@ class Learner:
 
     def decide(self, count: int) -> Row:
         decision: Row = {}
-        if views := self.trained.views:
+        views = self.trained.views
+        if views and len(views.used):
             decision["to_label"] = self._texts_to_label(views, count)
         if self.alone:
             vectors = views.dense["lsa"][: len(self.y)] if views else self.alone.features.transform(self.labeled)
