@@ -3,7 +3,8 @@
     make bench-peers
     python bench/few_labels.py run --method tfidf,tfidf_sklearn --draws 5 --limit-minutes 30
     python bench/few_labels.py run --dataset sms,flows --method setfit --labels 20,100 --draws 3
-    python bench/few_labels.py run --method trainer --weights folder --start runs/pretrain/model
+    python bench/defaults.py pretrain --minutes 3        # a model on the text of each data set, for all methods
+    python bench/few_labels.py run --method unmask_learn,setfit,trainer --weights folder --start "runs/defaults/{dataset}-auto/model"
     python bench/few_labels.py table --method tfidf,st_lr,model2vec
 
 `run` computes the rows that are missing in docs/results/few_labels and appends each one when it is finished. All methods get the same
@@ -104,7 +105,7 @@ def main() -> int:
         command.add_argument("--out", type=Path, default=RESULTS, help="folder of the rows")
     run.add_argument("--draws", type=int, default=3)
     run.add_argument("--weights", type=names_of(("downloaded", "random", "folder")), default=["downloaded"])
-    run.add_argument("--start", type=Path, help="model folder for --weights folder")
+    run.add_argument("--start", type=Path, help="model folder for --weights folder; may contain {dataset}")
     run.add_argument("--data", type=Path, default=Path("../shared/data"))
     run.add_argument("--limit-minutes", type=float, default=float("inf"), help="start no further row after this time")
     run.add_argument("--setfit-seconds", type=float, default=600, help="CPU time of SetFit with 500 labels or more")

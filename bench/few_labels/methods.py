@@ -51,14 +51,16 @@ METHODS = {
     "model2vec": Method("model2vec classifier", ("downloaded",), "peers"),
     "setfit": Method("SetFit", ("downloaded", "random", "folder"), "peers"),
     "trainer": Method("transformers Trainer", ("downloaded", "random", "folder"), "peers"),
-    "unmask_learn": Method("unmask learn", ("downloaded", "random"), "command"),
+    "unmask_learn": Method("unmask learn", ("downloaded", "folder"), "command"),
 }
 
 
 @dataclass(frozen=True)
 class Options:
     data: Path
-    start: Path | None = None  # model folder for rows with start "folder"
+    start: Path | None = (
+        None  # model folder for rows with start "folder"; {dataset} is replaced by the name of the data set
+    )
     setfit_seconds: float = 600  # CPU time of SetFit with many labels
     minutes: float = 10  # of unmask learn
 
@@ -139,7 +141,7 @@ class Runner:
         if key.start == "folder":
             if self.options.start is None:
                 raise ValueError("start weights from a folder need --start FOLDER")
-            return {"start": str(self.options.start.resolve())}
+            return {"start": str(self.options.start.resolve()).replace("{dataset}", key.dataset)}
         language = DATASETS[key.dataset].language
         return {
             "start": str(downloaded_weights(language)),
@@ -179,7 +181,7 @@ class Runner:
             for file, records in {"train": train, "text": texts, "test": test}.items():
                 write_lines(folder / f"{file}.jsonl", records)
             flags = ["--text", "text.jsonl", "--test", "test.jsonl", "--minutes", f"{self.options.minutes:g}"]
-            flags += ["--from", str(self.weights(key)["start"])] if key.start == "downloaded" else []
+            flags += ["--from", str(self.weights(key)["start"])]
             start = child_seconds()
             call(["learn", "train.jsonl", *flags, "--out", "run"], folder)
             seconds = child_seconds() - start

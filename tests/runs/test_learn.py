@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from near import gap
+from runs import learning, tiny
 from runs.learning import TOPICS, chinese_rows, data_files, read_csv, texts_of, topic_rows, word_flags
 from transformers import AutoModelForSequenceClassification
 from typer.testing import CliRunner, Result
 
 import unmask
-from runs import learning, tiny
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.train.run import Run

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from runs import tiny
 from transformers import AutoModelForMaskedLM
 
 import unmask
-from runs import tiny
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.runs.keywords import make_recipe
