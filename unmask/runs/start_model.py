@@ -6,7 +6,7 @@
 | pre-trained by `unmask pretrain` on few tokens | 5 | 1e-3 | 0.5 | mean | 0.2 |
 
 A model after a few minutes of pre-training has little to forget: it needs a high learning rate, lower in the lower layers, whose token
-embeddings are its best part. Its [CLS] vector has never been trained. docs/results.md has the comparison on eight data sets.
+embeddings are its best part. Its [CLS] vector has never been trained. docs/results.md has the comparison on seven data sets.
 """
 
 from unmask.model.config import ModelConfig
