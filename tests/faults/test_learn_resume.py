@@ -139,7 +139,11 @@ def test_original_files_are_not_needed_to_resume(
     for path in copies.values():
         path.unlink()
     run = unmask.resume(tmp_path / "run")
-    assert run.results()["steps"] == uninterrupted.results()["steps"]
+    steps, expected = (
+        [{key: value for key, value in step.items() if key != "seconds"} for step in each.results()["steps"]]
+        for each in (run, uninterrupted)
+    )
+    assert steps == expected
 
 
 def test_measured_speed_is_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

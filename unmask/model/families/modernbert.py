@@ -96,7 +96,7 @@ FAMILY = Family(
     },
     architectures=bert.task_classes("ModernBert") | {"ModernBertForMaskedLM": ("mlm",), "ModernBertModel": ()},
     presets={
-        "modernbert-tiny": bert.size(2, 256, intermediate=512),
+        "modernbert-tiny": bert.size(2, 256, intermediate=512) | {"global_every": 2},
         "modernbert-mini": bert.size(4, 256, intermediate=512),
         "modernbert-small": bert.size(6, 384, intermediate=768),
         "modernbert-base": bert.size(22, 768, intermediate=1152) | _PUBLISHED_IDS,
