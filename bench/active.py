@@ -11,12 +11,11 @@ import argparse
 import json
 import random
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 from few_labels.datasets import DATASETS
-from scipy.stats import t as student_t
+from few_labels.table import interval
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import randomized_svd
 
@@ -69,12 +68,6 @@ def measure(
             new = choose(strategy, probabilities, vectors, rest, 1000 * draw + number)
             labeled = np.concatenate([labeled, new])
     return accuracies
-
-
-def interval(values: list[float]) -> str:
-    """Return the mean and its 95% interval in points."""
-    error = stdev(values) / len(values) ** 0.5 * student_t.ppf(0.975, len(values) - 1) if len(values) > 1 else np.nan
-    return f"{100 * fmean(values):5.1f} ± {100 * error:.1f}"
 
 
 def print_table(key: str, draws: dict[str, dict[str, list[float]]]) -> None:

@@ -26,6 +26,7 @@ from few_labels.table import markdown
 
 from unmask.console import write
 from unmask.files import write_lines
+from unmask.runs.learn_plan import MAX_PRETRAIN_MINUTES_PER_MB
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "defaults.jsonl"
 LABELS = {
@@ -43,7 +44,6 @@ FINETUNE_ARMS = {
     "blend": ["task.blend=linear"],
     "random": ["task.init=random", "train.lr=1e-3"],
 }
-MAX_MINUTES_PER_MB = 5.0  # of pre-training, as `unmask learn`
 
 
 def read_rows() -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def model_folder(args: argparse.Namespace, dataset: str, arm: str) -> Path:
 def pretrain(args: argparse.Namespace, dataset: str, arm: str) -> None:
     pool, _ = DATASETS[dataset].load(args.data)
     texts = ["\n".join(filter(None, (r["text"], r.get("pair")))) for r in pool]
-    minutes = min(args.minutes, MAX_MINUTES_PER_MB * sum(map(len, texts)) / 1e6)
+    minutes = min(args.minutes, MAX_PRETRAIN_MINUTES_PER_MB * sum(map(len, texts)) / 1e6)
     out, start = model_folder(args, dataset, arm), time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         write_lines(Path(name, "texts.jsonl"), [{"text": text} for text in texts])

@@ -16,14 +16,12 @@ import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 from few_labels.datasets import DATASETS
 from few_labels.rows import draw_records
-from few_labels.table import markdown
-from scipy.stats import t as student_t
+from few_labels.table import interval, markdown
 
 import unmask
 from unmask.console import write
@@ -123,20 +121,13 @@ def show_table() -> None:
     scores: dict[tuple[str, str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in read_rows():
         for name, score in row["scores"].items():
-            scores[row["dataset"], row["kind"], row["labels"]][name].append(100 * score)
+            scores[row["dataset"], row["kind"], row["labels"]][name].append(score)
     lines = [
         [*map(str, key), name, str(len(values)), interval(values)]
         for key, by_name in sorted(scores.items())
         for name, values in by_name.items()
     ]
     write(markdown(["data", "kind", "labels", "model", "draws", "accuracy, 95% interval"], lines))
-
-
-def interval(values: list[float]) -> str:
-    if len(values) < 2:
-        return f"{values[0]:.1f}"
-    error = stdev(values) / len(values) ** 0.5 * student_t.ppf(0.975, len(values) - 1)
-    return f"{fmean(values):.1f} ± {error:.1f}"
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """Python API, continued: commands that take text and labels to a classifier in one call."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unmask.api import evaluate, execute, export
 from unmask.console import Console
 from unmask.errors import UserError
+from unmask.files import remove_folder
 from unmask.registry import RUNS
 from unmask.runs.keywords import Corpora, learn_recipe, takes_settings
 
@@ -73,7 +73,8 @@ def add_copies(run: "Run", console: Console | None = None) -> list[dict[str, Any
     kinds["int8"] = {"int8": True}
     copies: list[dict[str, Any]] = [original]
     for name, options in kinds.items():
-        shutil.rmtree(run.path / name, ignore_errors=True)  # of an interrupted export
+        if (run.path / name).exists():  # of an interrupted export
+            remove_folder(run.path / name)
         try:
             exported = export(run.model, out=run.path / name, console=console, **options)
         except UserError as error:

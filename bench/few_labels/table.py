@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from scipy.stats import t as student_t
+
 from few_labels.rows import Row
 
 BASELINE = "tfidf"
@@ -48,6 +50,18 @@ class Cell:
 
 def standard_error(values: Sequence[float]) -> float:
     return stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return the mean in percent and its 95% interval.
+
+    >>> interval([0.5, 0.6, 0.7]), interval([0.5])
+    ('60.0 ± 24.8', '50.0')
+    """
+    mean = f"{100 * fmean(values):.1f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {100 * standard_error(values) * student_t.ppf(0.975, len(values) - 1):.1f}"
 
 
 def column_of(row: Row) -> str:

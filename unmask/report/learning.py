@@ -149,8 +149,8 @@ def _more_labels(r: Row) -> str:
     text = f"{text[0].upper()}{text[1:]}."
     if curve["step"] not in ("", final):  # the curve of the final model would take too long
         now = f", now about {score(r, curve['now'])}" if curve["now"] else ""
-        name = words.spaced(curve["metric"]) if own_metric else "scores"
-        text += f" These are {'values of the ' + name if own_metric else name} of {curve['step']}{now}."
+        values = f"values of the {words.spaced(curve['metric'])}" if own_metric else "scores"
+        text += f" These are {values} of {curve['step']}{now}."
     return text
 
 

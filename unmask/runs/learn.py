@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from unmask.files import new_file, write_lines, write_text
 from unmask.labels.fields import labels_of
 from unmask.labels.split import split
 from unmask.model import hf
-from unmask.numeric import wilson_interval
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs.context import Context
@@ -44,6 +42,7 @@ from unmask.runs.learn_plan import LearnPlan
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
 from unmask.stopping import activity
+from unmask.tasks.intervals import fraction_interval
 from unmask.tasks.learner import LearnInputs, learner_class
 from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
@@ -230,12 +229,12 @@ def _model_steps(tuned: dict[str, Any], metric: str) -> list[dict[str, Any]]:
     name = "test" if "test" in tuned else "dev"
     if name not in tuned:
         return []
-    rows = [
-        {"name": "fine-tuned model alone", "split": row["split"], "score": row[metric]}
-        | _accuracy_interval(row, metric)
-        for row in tuned.get("components", [])
-        if row["baseline"].startswith("encoder") and row["split"] == name
-    ]
+    rows = []
+    for row in tuned.get("components", []):
+        if row["baseline"].startswith("encoder") and row["split"] == name:
+            rows.append({"name": "fine-tuned model alone", "split": name, "score": row[metric]})
+            if interval := fraction_interval(metric, row[metric], row["records"]):
+                rows[-1]["low"], rows[-1]["high"] = interval
     interval = tuned.get("intervals", {}).get(name, {}).get(metric, (None, None))
     title = "both together" if rows else "fine-tuned model"
     last = {"name": title, "split": name, "score": tuned[name][metric], "low": interval[0], "high": interval[1]}
@@ -243,17 +242,7 @@ def _model_steps(tuned: dict[str, Any], metric: str) -> list[dict[str, Any]]:
     return [*rows, last]
 
 
-def _accuracy_interval(row: Mapping[str, Any], metric: str) -> dict[str, float]:
-    """Return the 95% interval of an accuracy; other metrics have none here."""
-    if metric != "accuracy":
-        return {}
-    low, high = wilson_interval(round(row[metric] * row["records"]), row["records"])
-    return {"low": low, "high": high}
-
-
-def write_csv(
-    path: Path, rows: Sequence[dict[str, Any]], empty_label: bool, names: Mapping[str, str | int] = MappingProxyType({})
-) -> None:
+def write_csv(path: Path, rows: Sequence[dict[str, Any]], empty_label: bool, names: Mapping[str, str | int]) -> None:
     """Write rows as csv, with an empty column `label` to fill in if asked. `names`: those of the user's columns, by role."""
     columns = list(rows[0])
     if empty_label:

@@ -9,6 +9,7 @@ fine-tuned too, and blended with the linear model: an ordinary `finetune` run on
 2,000 are used to choose the weights of the blend and to calibrate probabilities. `unmask learn` does the same with your own text.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,6 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
 
 def train_on_few_labels(run: Run, model: Path, language: str, ctx: Context) -> dict[str, Any]:
     """Train the linear models; return their accuracies next to those of TF-IDF."""
-    import time
-
     from unmask.inference.predictor import load
     from unmask.tasks.classify.few_labels import compare
 

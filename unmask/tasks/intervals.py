@@ -26,11 +26,7 @@ def intervals(
     """Return {score name: (low, high)} for those of `scores` that have an interval."""
     n = len(records)
     scores = {key: value for key, value in scores.items() if metric(key).kind == "score" and finite(value)}
-    out = {
-        key: wilson_interval(round(value * n), n)
-        for key, value in scores.items()
-        if metric(key).is_per_record and 0 <= value <= 1 and n
-    }
+    out = {key: found for key, value in scores.items() if (found := fraction_interval(key, value, n))}
     others = [key for key in scores if key not in out]
     if not others or n < MIN_RECORDS or not _independent(task.SPEC, records):
         return out
@@ -47,6 +43,17 @@ def intervals(
             if low < high:  # if all predictions are correct, every resample has the same score
                 out[key] = (min(float(low), scores[key]), max(float(high), scores[key]))
     return out
+
+
+def fraction_interval(name: str, value: float, n: int) -> tuple[float, float] | None:
+    """Return the interval of a score that is a fraction of `n` correct records, and None for other scores.
+
+    >>> [fraction_interval(name, 0.5, 10) is not None for name in ("accuracy", "macro_f1")]
+    [True, False]
+    """
+    if not (metric(name).is_per_record and 0 <= value <= 1 and n):
+        return None
+    return wilson_interval(round(value * n), n)
 
 
 def _independent(spec: TaskSpec, records: Sequence[Any]) -> bool:

@@ -35,15 +35,14 @@ def compare(
     rows = []
     for size in sizes:
         records = [*train, *dev][:size]
-        from_words, prior = None, None
+        from_words = None
         if not size:
             found = label_by_words(words, [unlabeled[n] for n in views.used.tolist()])
             from_words = views.predict_from_words(found, len(words))[views.num_labeled :]
-            prior = class_weight / len(words)
         if Gate(target_type, views, train[:size], y[:size], class_weight).rejects:
             model = LinearModel.fit(state, list(train[:size]))
         else:
-            weights, bias, _ = fit(views, y[:size], np.arange(len(y[:size])), class_weight, from_words, prior)
+            weights, bias, _ = fit(views, y[:size], np.arange(len(y[:size])), class_weight, from_words)
             model = LinearModel(views.features, weights, bias)
         usual = LinearModel.fit(state, records).logits(test) if size else count_words(words, [r["text"] for r in test])
         accuracies = [target_type.score(target_type.decode(z), test)["accuracy"] for z in (usual, model.logits(test))]

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from unmask.errors import UserError
 from unmask.files import write_lines
 from unmask.labels.records import Record
-from unmask.numeric import log_softmax, wilson_interval
+from unmask.numeric import log_softmax
 from unmask.tasks.blend import UntrainableError
 from unmask.tasks.classify.active import choose_texts_to_label
 from unmask.tasks.classify.blend import SOFT_LABELS
@@ -23,6 +23,7 @@ from unmask.tasks.classify.self_training import SelfTraining, label_prior, self_
 from unmask.tasks.classify.targets import SingleLabel
 from unmask.tasks.classify.views import TEACHER_C, Views, decision_logits, logistic
 from unmask.tasks.classify.words import count_words, label_by_words, parse_words
+from unmask.tasks.intervals import fraction_interval
 from unmask.tasks.learner import LearnInputs, Row
 
 MIN_LABELS_FOR_PRIOR = 20  # records of --check; with fewer, words assume equally frequent labels
@@ -109,8 +110,8 @@ class Learner:
         value = scores[self.target_type.metric]
         row = {"name": name, "split": split, "score": value, "note": note, "records": len(records)}
         row |= {"seconds": self.seconds[name]} if name in self.seconds else {}
-        if self.target_type.metric == "accuracy":
-            row["low"], row["high"] = wilson_interval(round(value * len(records)), len(records))
+        if interval := fraction_interval(self.target_type.metric, value, len(records)):
+            row["low"], row["high"] = interval
         return row
 
     @classmethod

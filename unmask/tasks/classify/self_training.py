@@ -80,7 +80,7 @@ def self_train(
     if words:
         texts = [unlabeled[n] for n in views.used.tolist()]
         found = label_by_words({name: words.get(name, ()) for name in target_type.labels}, texts)
-        from_words, note = check_words(views.predict_from_words(found, len(class_weight)), y)
+        from_words, note = trusted_words(views.predict_from_words(found, len(class_weight)), y)
         notes += [found.note, *([note] if note else [])]
     gate = Gate(target_type, views, records, y, class_weight, from_words)
     if gate.rejects and from_words is not None:
@@ -105,8 +105,8 @@ def label_prior(counts: np.ndarray) -> np.ndarray:
     A small sample says little: equal shares are assumed as far as the counts fit them. The result is the mean of equal shares and of
     the smoothed shares of the sample, weighted by how probable the counts are under either (all shares being equally likely).
 
-    >>> [label_prior(np.array(counts)).round(2).tolist() for counts in ([8, 12], [80, 120], [3, 17])]
-    [[0.47, 0.53], [0.42, 0.58], [0.19, 0.81]]
+    >>> [label_prior(np.array(counts)).round(2).tolist() for counts in ([8, 12], [80, 120], [3, 17], [0, 0])]
+    [[0.47, 0.53], [0.42, 0.58], [0.19, 0.81], [0.5, 0.5]]
     """
     n, num_labels = int(counts.sum()), len(counts)
     equal = -n * np.log(num_labels)
@@ -115,7 +115,7 @@ def label_prior(counts: np.ndarray) -> np.ndarray:
     return weight / num_labels + (1 - weight) * (counts + 1) / (n + num_labels)
 
 
-def check_words(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray | None, str]:
+def trusted_words(logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray | None, str]:
     """Return the logits of the unlabeled texts from words, or (None, note) if they do not predict the labels `y` of the labeled ones."""
     count, num_labels = len(y), logits.shape[1]
     predicted = logits[:count].argmax(-1)
